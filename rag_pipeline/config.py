@@ -1,0 +1,254 @@
+"""Settings: YAML to frozen pydantic models, all errors at once as ``file:line: key: message``.
+
+`recipe` decides vectors, `runtime` never does. Fingerprints of the recipe's parts live here too, since
+they are nothing but settings hashed. Knows nothing of files, models on disk, Ray or stores.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from rag_pipeline.errors import ConfigError
+from rag_pipeline.records import short_hash
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+MEDIA_TYPES = ("pdf", "markdown", "text")
+
+# Raise a stage's number when its code changes what it yields: files prepared by the old code are redone.
+STAGE_VERSIONS = {"parse.pdf": 1, "parse.markdown": 1, "parse.text": 1, "clean": 1, "chunk": 1, "filter": 1, "embedding": 1}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class SourceConfig(_Section):
+    """Where documents come from."""
+
+    path: str = Field("", description="A folder or an s3://bucket/prefix; the command line's SOURCE wins.")
+    include: tuple[str, ...] = Field((), description="gitignore-style patterns; when given, only these are read.")
+    exclude: tuple[str, ...] = Field((), description="gitignore-style patterns that are not read.")
+    max_file_mb: float = Field(512, gt=0, description="Larger files are skipped:too_large.")
+    follow_symlinks: bool = Field(False, description="Walk into linked folders; links to files are always read.")
+    max_deleted_share: float = Field(
+        0.3, ge=0, le=1, description="More than this share and more than 10 files gone at once: deletes are withheld."
+    )
+
+
+class PdfConfig(_Section):
+    """How PDFs become text."""
+
+    headings: bool = Field(True, description="Find headings by type size; the outline is always used.")
+    password: str | None = Field(None, description="Tried on encrypted files.")
+
+
+class MarkdownConfig(_Section):
+    """How Markdown becomes text."""
+
+    front_matter: bool = Field(True, description="Take YAML front matter out of the text; its title is used.")
+
+
+class ParseConfig(_Section):
+    """recipe.parse: one part per media type, so that a PDF setting leaves Markdown alone."""
+
+    pdf: PdfConfig = PdfConfig()
+    markdown: MarkdownConfig = MarkdownConfig()
+
+
+class CleanConfig(_Section):
+    """recipe.clean"""
+
+    unicode_form: Literal["NFC", "NFKC"] = "NFC"
+    join_lines: bool = Field(True, description="Join wrapped lines of PDF paragraphs, and words hyphenated over them.")
+
+
+class ChunkConfig(_Section):
+    """recipe.chunk: sizes count the whole prompt by the model's tokenizer, special tokens included."""
+
+    max_tokens: int | None = Field(None, ge=16, description="At most the model's limit, which is the default.")
+    overlap_tokens: int = Field(0, ge=0, description="Tokens repeated from the chunk before; below half of max_tokens.")
+    context: Literal["none", "title", "section"] = Field("section", description="What precedes the text in the prompt.")
+
+    @model_validator(mode="after")
+    def _overlap_fits(self) -> ChunkConfig:
+        if self.max_tokens is not None and self.overlap_tokens * 2 >= self.max_tokens:
+            raise ValueError(f"overlap_tokens ({self.overlap_tokens}) must be below half of max_tokens ({self.max_tokens})")
+        return self
+
+
+class FilterConfig(_Section):
+    """recipe.filter: chunks not worth a vector."""
+
+    min_chars: int = Field(8, ge=0, description="Fewer non-blank characters: too_short.")
+    min_text_ratio: float = Field(0.25, ge=0, le=1, description="Smaller share of letters and digits: not_text.")
+
+
+class EmbeddingConfig(_Section):
+    """recipe.embedding"""
+
+    engine: Literal["vllm", "hash"] = Field("vllm", description="`hash` makes fake vectors, for tests only.")
+    model: str = Field(DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout.")
+    revision: str | None = Field(None, description="Hub revision; the weights' own identity is recorded either way.")
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    document_prefix: str | None = Field(None, description="Default: the model's own prompt for documents.")
+    query_prefix: str | None = Field(None, description="Default: the model's own prompt for queries.")
+    engine_args: dict[str, Any] = Field(default_factory=dict, description="Passed to vLLM as they are.")
+
+
+class RecipeConfig(_Section):
+    """All that decides vectors."""
+
+    parse: ParseConfig = ParseConfig()
+    clean: CleanConfig = CleanConfig()
+    chunk: ChunkConfig = ChunkConfig()
+    filter: FilterConfig = FilterConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+
+
+class RuntimeConfig(_Section):
+    """All that never decides a vector."""
+
+    device: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: GPU when Ray has one, else CPU.")
+    replicas: int | Literal["auto"] = Field("auto", description="Engines; auto: one per GPU, or one on CPU.")
+    embed_batch_rows: int = Field(256, ge=1, description="Prompts per engine batch.")
+    engine_start_timeout_s: float = Field(300, gt=0, description="Give up when the first vector takes longer.")
+    files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
+    commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
+    commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")
+    ray_address: str | None = Field(None, description="An existing Ray cluster; default: a private local one.")
+    num_cpus: int | None = Field(None, ge=1, description="CPUs given to the private cluster; default: all.")
+
+
+def _as_source(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _as_output(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class OutputConfig(_Section):
+    """Where the index is."""
+
+    path: str = Field("./index", min_length=1, description="A local folder.")
+
+
+class Config(_Section):
+    """A whole configuration; every key has a default but the source."""
+
+    source: Annotated[SourceConfig, BeforeValidator(_as_source)] = SourceConfig()
+    recipe: RecipeConfig = RecipeConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+    output: Annotated[OutputConfig, BeforeValidator(_as_output)] = OutputConfig()
+
+    def with_paths(self, source: str | None = None, index: str | None = None) -> Config:
+        """Returns a copy with the command line's SOURCE and --index put in."""
+        updates: dict[str, Any] = {}
+        if source is not None:
+            updates["source"] = self.source.model_copy(update={"path": source})
+        if index is not None:
+            updates["output"] = self.output.model_copy(update={"path": index})
+        return self.model_copy(update=updates)
+
+
+def load_config(path: str | Path | None) -> Config:
+    """Reads a YAML file, or the defaults where there is none.
+
+    Raises:
+        ConfigError: Every fault of the file, one a line, as ``file:line: key: message``.
+    """
+    if path is None:
+        return Config()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the config: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: the config is not UTF-8 text: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    if data is None:
+        return Config()
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}:1: expected keys such as 'source' and 'recipe', found {type(data).__name__}")
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(path, node, fault) for fault in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(path: str | Path, node: yaml.Node | None, fault: Any) -> str:
+    """One validation fault as ``file:line: key: message``, with what to write instead where that is known."""
+    keys = [key for key in fault["loc"] if not str(key).startswith(("function-", "literal[", "int"))]
+    message = re.sub(r"^Value error, ", "", fault["msg"])
+    if fault["type"] == "extra_forbidden":
+        message = "unknown key" + _suggest(keys)
+    return f"{path}:{_line_of(node, keys)}: {'.'.join(map(str, keys)) or 'config'}: {message}"
+
+
+def _suggest(keys: list[Any]) -> str:
+    """Names the keys that are allowed where an unknown one stands, the closest first."""
+    import difflib
+
+    model: Any = Config
+    for key in keys[:-1]:
+        annotation = model.model_fields[key].annotation if key in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        model = annotation
+    close = difflib.get_close_matches(str(keys[-1]), model.model_fields, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(model.model_fields)}"
+
+
+def _line_of(node: yaml.Node | None, keys: list[Any]) -> int:
+    """The line of the deepest key that exists in the YAML, from 1."""
+    line = 1
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+def _fingerprint(*parts: Any) -> str:
+    return short_hash(*(json.dumps(part, sort_keys=True, default=str) for part in parts))
+
+
+def prepare_fingerprints(recipe: RecipeConfig, embedding_fingerprint: str) -> dict[str, str]:
+    """Hashes, per media type, all that decides a file's rows; a file with another one is prepared again.
+
+    The key ``""`` stands for files whose type never became known; every parse setting is in it.
+    """
+    rest = [recipe.clean.model_dump(), recipe.chunk.model_dump(), recipe.filter.model_dump()]
+    versions = [STAGE_VERSIONS[stage] for stage in ("clean", "chunk", "filter")]
+    parse = {
+        "pdf": (recipe.parse.pdf.model_dump(), STAGE_VERSIONS["parse.pdf"]),
+        "markdown": (recipe.parse.markdown.model_dump(), STAGE_VERSIONS["parse.markdown"]),
+        "text": ({}, STAGE_VERSIONS["parse.text"]),
+    }
+    prints = {kind: _fingerprint(kind, *parse[kind], rest, versions, embedding_fingerprint) for kind in MEDIA_TYPES}
+    prints[""] = _fingerprint("", parse, rest, versions, embedding_fingerprint)
+    return prints
+
+
+def embedding_fingerprint(identity: dict[str, Any]) -> str:
+    """Hashes what decides a vector beyond its prompt (see `embedding.model.Model.identity`)."""
+    return _fingerprint("embedding", STAGE_VERSIONS["embedding"], identity)

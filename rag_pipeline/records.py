@@ -1,0 +1,317 @@
+"""The typed records that travel between stages, and the typed results that doors show.
+
+Nothing but data and what can be derived from it; standard library only. Knows nothing of Ray, Arrow,
+engines or stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+BLOCK_SEPARATOR = "\n\n"
+
+
+def short_hash(*parts: str) -> str:
+    """Hashes strings to 32 hex digits (BLAKE2b, 128 bit); parts cannot run into each other."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One listed object of the source.
+
+    Attributes:
+        path: Relative to the source root, ``/`` between parts, non-UTF-8 bytes percent-encoded.
+        location: What the source needs to open it: an absolute path (``os.fsdecode``d) or an s3 URL.
+        size_bytes: Size at listing time.
+        mtime_ns: Modification time at listing time, nanoseconds since the epoch.
+        skip: A final state such as ``skipped:hidden`` when the file is not to be read, else ``None``.
+        reason: Why it is skipped, in words.
+    """
+
+    path: str
+    location: str
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    skip: str | None = None
+    reason: str = ""
+
+    @property
+    def doc_id(self) -> str:
+        """Identity of the place: a hash of the path, 32 hex digits, safe inside any filter."""
+        return short_hash(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a source said it holds.
+
+    Attributes:
+        files: Every object found, each exactly once, sorted by path.
+        unreadable: Folders that could not be listed, as path prefixes: what lies below is unknown,
+            not gone.
+    """
+
+    files: tuple[File, ...]
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """One file as read: its bytes and the stamps that belong to exactly these bytes."""
+
+    path: str
+    data: bytes
+    content_hash: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of text that belongs together: a heading, paragraph, list, table or code block.
+
+    Attributes:
+        text: The block's text, never blank.
+        kind: ``heading``, ``paragraph``, ``list``, ``table`` or ``code``.
+        level: Heading depth from 1, otherwise 0.
+        page: Page it starts on, counted from 1, or ``None`` where there are no pages.
+    """
+
+    text: str
+    kind: str = "paragraph"
+    level: int = 0
+    page: int | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """One parsed file as a sequence of blocks; its text is the blocks joined by a blank line.
+
+    Attributes:
+        path: The file's path relative to the source root.
+        media_type: ``pdf``, ``markdown`` or ``text``.
+        title: From the document itself (metadata, front matter, first heading), never from its name.
+        blocks: In reading order.
+        pages: Number of pages, or ``None`` where there are none.
+        partial: Why text is known to be missing, or empty.
+        replaced_chars: Characters that could not be decoded and were replaced.
+    """
+
+    path: str
+    media_type: str
+    title: str
+    blocks: tuple[Block, ...]
+    pages: int | None = None
+    partial: str = ""
+    replaced_chars: int = 0
+
+    @cached_property
+    def text(self) -> str:
+        """The whole text; character spans of chunks count code points of this."""
+        return BLOCK_SEPARATOR.join(block.text for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """An exact slice of a document's cleaned text, with the prompt the model will see.
+
+    Attributes:
+        ordinal: Position among the document's chunks, from 0.
+        start_char: First code point of the slice in the cleaned text.
+        end_char: One past the last; ``document.text[start_char:end_char] == text``.
+        text: The slice.
+        page: Page the slice starts on, from 1, or ``None``.
+        section: Heading titles, outermost first.
+        prompt: Exactly what is embedded: prefix, context and text.
+        token_ids: The prompt's ids by the model's tokenizer, special tokens included.
+    """
+
+    ordinal: int
+    start_char: int
+    end_char: int
+    text: str
+    page: int | None
+    section: tuple[str, ...]
+    prompt: str
+    token_ids: tuple[int, ...]
+
+    @property
+    def prompt_hash(self) -> str:
+        """Identity of what the model sees, 32 hex digits."""
+        return short_hash(self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one file: the manifest's row before it is committed.
+
+    Attributes:
+        state: ``indexed``, ``partial``, ``no_text``, ``empty``, ``skipped:*`` or ``failed:*``.
+        reason: In words; empty when indexed.
+        chunks: Chunks that passed the filter.
+        rejects: Filter verdicts and how many chunks got each.
+        seconds: Busy time per stage on this file.
+    """
+
+    path: str
+    doc_id: str
+    state: str
+    reason: str = ""
+    media_type: str = ""
+    title: str = ""
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    content_hash: str = ""
+    pages: int | None = None
+    chunks: int = 0
+    tokens: int = 0
+    rejects: dict[str, int] = field(default_factory=dict)
+    replaced_chars: int = 0
+    fingerprint: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One known file as the index has it; `status` shows these."""
+
+    path: str
+    doc_id: str
+    state: str
+    reason: str
+    media_type: str
+    title: str
+    size_bytes: int
+    mtime_ns: int
+    content_hash: str
+    pages: int | None
+    chunks: int
+    tokens: int
+    rejects: dict[str, int]
+    replaced_chars: int
+    fingerprint: str
+    run_id: str
+    indexed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do, by kind of change; paths sorted.
+
+    Attributes:
+        added: Files the manifest does not know.
+        changed: Files whose bytes or recipe changed, or whose last failure may pass on a retry.
+        moved: Pairs (old path, new path) of files with equal bytes.
+        deleted: Paths known to the manifest and no longer listed.
+        withheld: Paths that look deleted but are kept, because the doubt is too large.
+        unchanged: Files to leave alone.
+        touched: Unchanged files whose modification time moved; only the manifest learns of it.
+        doubt: Why deletes are withheld, or empty.
+    """
+
+    added: tuple[File, ...] = ()
+    changed: tuple[File, ...] = ()
+    moved: tuple[tuple[str, File], ...] = ()
+    deleted: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    unchanged: tuple[File, ...] = ()
+    touched: tuple[File, ...] = ()
+    doubt: str = ""
+
+    @property
+    def to_process(self) -> tuple[File, ...]:
+        """Files that must be read, in path order."""
+        moved = [file for _, file in self.moved]
+        return tuple(sorted([*self.added, *self.changed, *moved], key=lambda file: file.path))
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Counts by kind of change, as reports show them."""
+        return {
+            "added": len(self.added),
+            "changed": len(self.changed),
+            "moved": len(self.moved),
+            "deleted": len(self.deleted),
+            "unchanged": len(self.unchanged),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One query result, with everything a citation needs.
+
+    Attributes:
+        rank: From 1, best first.
+        score: Cosine similarity, higher is better.
+    """
+
+    rank: int
+    score: float
+    path: str
+    page: int | None
+    section: tuple[str, ...]
+    start_char: int
+    end_char: int
+    text: str
+    chunk_id: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did; `runs/<id>.json` and `index --json` are exactly this.
+
+    Attributes:
+        changes: Files by kind of change.
+        files: State to count, over the whole listing.
+        chunks: ``written``, ``embedded``, ``reused`` and ``rejected``.
+        tokens: Tokens embedded in this run.
+        seconds: Wall time.
+        stages: Stage to ``{seconds, rows}``; busy seconds summed over workers, except ``embed``,
+            whose seconds are wall time with at least one batch in the engine.
+        throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1.
+        rejects: Files not fully indexed: path, state, reason.
+        warnings: One sentence each.
+    """
+
+    run_id: str
+    source: str
+    index: str
+    started_at: str
+    exit_code: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    chunks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("written", "embedded", "reused", "rejected"), 0))
+    tokens: int = 0
+    seconds: float = 0.0
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)
+    throughput: dict[str, float] = field(default_factory=dict)
+    recipe: dict[str, str] = field(default_factory=dict)
+    rejects: list[dict[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add_stage(self, name: str, seconds: float, rows: int) -> None:
+        """Adds busy time and rows to a stage."""
+        stage = self.stages.setdefault(name, {"seconds": 0.0, "rows": 0})
+        stage["seconds"] += seconds
+        stage["rows"] += rows
+
+
+def is_failure(state: str) -> bool:
+    """Says whether a state keeps a run from ending with "all well"."""
+    return state == "partial" or state.startswith("failed:")
+
+
+def count_states(states: Iterable[str]) -> dict[str, int]:
+    """Counts states, sorted by name."""
+    return dict(sorted(Counter(states).items()))

@@ -1,0 +1,1 @@
+"""The pure stages: parse, clean, chunk, filter. Typed record in, typed record out, settings last."""

@@ -1,0 +1,121 @@
+"""The manifest: one row per known file, in the LanceDB table `files`, written after everything else.
+
+A snapshot of it in Arrow's IPC format, stamped with the table version it was taken from, spares a run
+with nothing to do the second that importing lancedb takes; a stamp that does not match is ignored.
+Knows nothing of how rows come about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rag_pipeline.records import ManifestRow
+from rag_pipeline.schema import FILES_SCHEMA
+from rag_pipeline.store import Layout, store_errors, write_durably
+
+TABLE = "files"
+_STAMP = b"table_version"
+_BATCH = 500
+
+
+class Manifest:
+    """The known files; reads need no lock, writes need the writer's."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._handle: Any = None
+
+    def exists(self) -> bool:
+        """Whether anything was ever committed."""
+        return self._folder.exists()
+
+    def load(self) -> dict[str, ManifestRow]:
+        """All rows by path.
+
+        Raises:
+            StoreError: The table cannot be read.
+        """
+        if not self.exists():
+            return {}
+        table = self._read_snapshot()
+        if table is None:
+            with store_errors("reading the manifest", self._folder):
+                self._table.checkout_latest()
+                table = self._table.to_arrow()
+        return {row["path"]: _from_row(row) for row in table.to_pylist()}
+
+    def put(self, rows: Iterable[ManifestRow]) -> None:
+        """Inserts or replaces rows, as one version per 500."""
+        pending = [_to_row(row) for row in rows]
+        for first in range(0, len(pending), _BATCH):
+            batch = pa.Table.from_pylist(pending[first : first + _BATCH], schema=FILES_SCHEMA)
+            with store_errors("writing the manifest", self._folder):
+                merge = self._table.merge_insert("doc_id").when_matched_update_all()
+                merge.when_not_matched_insert_all().execute(batch)
+
+    def delete(self, doc_ids: Iterable[str]) -> None:
+        """Forgets files; ids are hex, so none can change the filter."""
+        ids = [f"'{doc_id}'" for doc_id in doc_ids if doc_id.isalnum()]
+        for first in range(0, len(ids), _BATCH):
+            with store_errors("writing the manifest", self._folder):
+                self._table.delete(f"doc_id IN ({', '.join(ids[first : first + _BATCH])})")
+
+    def snapshot(self) -> None:
+        """Compacts the table and writes the snapshot that the next run reads first."""
+        from datetime import timedelta
+
+        with store_errors("compacting the manifest", self._folder):
+            if self._table.stats()["fragment_stats"]["num_fragments"] > 1:
+                self._table.optimize(cleanup_older_than=timedelta(hours=1))
+            table = self._table.to_arrow()
+        stamped = table.replace_schema_metadata({_STAMP: self._version().encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, stamped.schema) as writer:
+            writer.write_table(stamped)
+        write_durably(self._snapshot_path, sink.getvalue().to_pybytes())
+
+    @property
+    def _folder(self) -> Path:
+        return self._layout.lancedb / f"{TABLE}.lance"
+
+    @property
+    def _snapshot_path(self) -> Path:
+        return self._layout.root / "files.arrow"
+
+    @property
+    def _table(self) -> Any:
+        if self._handle is None:
+            import lancedb
+
+            with store_errors("opening the manifest", self._folder):
+                database = lancedb.connect(str(self._layout.lancedb))
+                exists = self.exists()
+                self._handle = database.open_table(TABLE) if exists else database.create_table(TABLE, schema=FILES_SCHEMA)
+        return self._handle
+
+    def _version(self) -> str:
+        """Names the table's newest version without opening it: Lance lists newest first."""
+        return min((file.name for file in (self._folder / "_versions").glob("*.manifest")), default="")
+
+    def _read_snapshot(self) -> pa.Table | None:
+        try:
+            with pa.memory_map(str(self._snapshot_path)) as source:
+                table = pa.ipc.open_file(source).read_all()
+        except (OSError, pa.ArrowInvalid):
+            return None
+        fresh = (table.schema.metadata or {}).get(_STAMP, b"").decode() == self._version()
+        return table if fresh and table.schema.equals(FILES_SCHEMA, check_metadata=False) else None
+
+
+def _to_row(row: ManifestRow) -> dict[str, Any]:
+    return {**asdict(row), "rejects": json.dumps(row.rejects)}
+
+
+def _from_row(row: dict[str, Any]) -> ManifestRow:
+    return ManifestRow(**{**row, "rejects": json.loads(row["rejects"] or "{}")})

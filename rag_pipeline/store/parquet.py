@@ -1,0 +1,87 @@
+"""The Parquet log: whole parts that appear under their final name only, page checksums on.
+
+A part holds chunk rows of one run and one embedding fingerprint, which stands in its footer. Knows
+nothing of which rows are current: the manifest says that.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rag_pipeline.store import Layout, store_errors, sync_folder
+
+_FINGERPRINT = b"embedding_fingerprint"
+_TEMP_PREFIX = ".tmp-"
+
+
+def write_part(folder: Path, table: pa.Table, embedding_fingerprint: str) -> str:
+    """Writes rows as one durable part.
+
+    Returns:
+        The part's name within the log, ``run=<id>/part-<unique>.parquet``.
+
+    Raises:
+        StoreError: The disk refused; no part of that name exists then.
+    """
+    name = f"part-{uuid.uuid4().hex}.parquet"
+    temp, final = folder / (_TEMP_PREFIX + name), folder / name
+    table = table.replace_schema_metadata({_FINGERPRINT: embedding_fingerprint.encode()})
+    with store_errors("writing a Parquet part", final):
+        try:
+            with temp.open("wb") as handle:
+                pq.write_table(
+                    table,
+                    handle,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=False,
+                    column_encoding={"vector.list.element": "BYTE_STREAM_SPLIT"},
+                    write_page_checksum=True,
+                )
+                handle.flush()
+                os.fsync(handle.fileno())
+            temp.rename(final)
+            sync_folder(folder)
+        finally:
+            temp.unlink(missing_ok=True)
+    return f"{folder.name}/{name}"
+
+
+def read_part(layout: Layout, part: str, columns: list[str] | None = None) -> pa.Table:
+    """Reads a part, its checksums verified.
+
+    Raises:
+        StoreError: The part is gone or damaged.
+    """
+    path = layout.parquet / part
+    with store_errors("reading a Parquet part", path):
+        return pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+
+
+def part_fingerprint(layout: Layout, part: str) -> str:
+    """The embedding fingerprint of a part's vectors, from its footer."""
+    path = layout.parquet / part
+    with store_errors("reading a Parquet part", path):
+        metadata = pq.read_schema(path).metadata or {}
+    return str(metadata.get(_FINGERPRINT, b"").decode())
+
+
+def list_parts(layout: Layout) -> Iterator[str]:
+    """Names of all parts, oldest run first."""
+    for folder in sorted(layout.parquet.glob("run=*")):
+        for file in sorted(folder.glob("part-*.parquet")):
+            yield f"{folder.name}/{file.name}"
+
+
+def sweep_temporary(layout: Layout) -> int:
+    """Deletes what a killed writer left half-written; returns how many files. Needs the writer's lock."""
+    left = list(layout.parquet.glob(f"run=*/{_TEMP_PREFIX}*"))
+    for file in left:
+        file.unlink(missing_ok=True)
+    return len(left)

@@ -1,0 +1,133 @@
+"""Which prompts have a vector, and where in the log it lies: 16 bytes a prompt, found by binary search.
+
+Keys are the first 64 bits of prompt hashes; the whole hash is compared when a vector is fetched. Knows
+nothing of models: an index is built for one embedding fingerprint.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from rag_pipeline.schema import from_vectors
+from rag_pipeline.store import Layout
+from rag_pipeline.store.parquet import list_parts, part_fingerprint, read_part
+
+MISSING = np.uint64(2**64 - 1)
+
+
+def to_keys(hashes: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """Turns 32-digit hex hashes into uint64 keys, shape [rows]."""
+    digits = "".join(hashes.to_pylist())
+    return np.frombuffer(bytes.fromhex(digits), dtype=">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
+
+
+class KeyMap:
+    """A map from uint64 to uint64 that grows by batches; the first value of a key stays."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[np.ndarray, np.ndarray]] = []  # sorted by key, each at least twice the next
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys, _ in self._runs)
+
+    def add(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """Adds keys; those already there keep their value."""
+        keys, first = np.unique(keys, return_index=True)
+        values = np.asarray(values, dtype=np.uint64)[first]
+        fresh = self.find(keys) == MISSING
+        run = (keys[fresh], values[fresh])
+        while self._runs and len(self._runs[-1][0]) < 2 * len(run[0]):
+            older = self._runs.pop()
+            merged = np.concatenate([older[0], run[0]])
+            order = np.argsort(merged, kind="stable")
+            run = (merged[order], np.concatenate([older[1], run[1]])[order])
+        if len(run[0]):
+            self._runs.append(run)
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Values of keys, `MISSING` where there is none; shape as given."""
+        found = np.full(len(keys), MISSING, dtype=np.uint64)
+        for known, values in self._runs:
+            at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            hit = known[at] == keys
+            found[hit] = values[at[hit]]
+        return found
+
+
+class VectorIndex:
+    """Where in the log the vector of a prompt lies."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._parts: list[str] = []
+        self._places = KeyMap()  # key -> part number << 32 | row
+
+    @classmethod
+    def of_log(cls, layout: Layout, embedding_fingerprint: str) -> VectorIndex:
+        """Indexes every vector of one fingerprint that the log holds, of finished and of killed runs."""
+        index = cls(layout)
+        for part in list_parts(layout):
+            if part_fingerprint(layout, part) == embedding_fingerprint:
+                index.add_part(part, to_keys(read_part(layout, part, ["prompt_hash"]).column(0)))
+        return index
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add_part(self, part: str, keys: np.ndarray) -> None:
+        """Adds a part's rows, in row order."""
+        number = len(self._parts)
+        self._parts.append(part)
+        self._places.add(keys, (np.uint64(number) << np.uint64(32)) + np.arange(len(keys), dtype=np.uint64))
+
+    def contains(self, hashes: pa.ChunkedArray | pa.Array) -> np.ndarray:
+        """Which prompts have a vector, bool [rows]."""
+        known = np.zeros(len(hashes), dtype=bool)
+        for part, rows, at in self._located(hashes):
+            stored = _load_hashes(self._layout, part)
+            known[rows] = stored[at] == _strings(hashes)[rows]
+        return known
+
+    def fetch(self, hashes: pa.ChunkedArray | pa.Array, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of the prompts that have one.
+
+        Returns:
+            float32 [rows, dimension], zeros where unknown, and a bool [rows] that says where known.
+
+        Raises:
+            StoreError: A part is gone or damaged.
+        """
+        vectors = np.zeros((len(hashes), dimension), dtype=np.float32)
+        known = self.contains(hashes)
+        for part, rows, at in self._located(hashes):
+            vectors[rows] = _load_vectors(self._layout, part)[at]
+        vectors[~known] = 0
+        return vectors, known
+
+    def _located(self, hashes: pa.ChunkedArray | pa.Array) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Yields, per part that may hold some of the prompts, which of them and at which of its rows."""
+        if not len(self._places) or not len(hashes):
+            return
+        places = self._places.find(to_keys(hashes))
+        numbers = (places >> np.uint64(32)).astype(np.int64)
+        for number in np.unique(numbers[places != MISSING]):
+            rows = np.flatnonzero((numbers == number) & (places != MISSING))
+            yield self._parts[number], rows, (places[rows] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+def _strings(hashes: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    return np.array(hashes.to_pylist(), dtype=object)
+
+
+@functools.lru_cache(maxsize=64)
+def _load_hashes(layout: Layout, part: str) -> np.ndarray:
+    return _strings(read_part(layout, part, ["prompt_hash"]).column(0))
+
+
+@functools.lru_cache(maxsize=16)
+def _load_vectors(layout: Layout, part: str) -> np.ndarray:
+    return from_vectors(read_part(layout, part, ["vector"]).column(0))
