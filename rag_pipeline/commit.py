@@ -25,7 +25,7 @@ from rag_pipeline.records import ManifestRow, Report, Verdict
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.parquet import read_part
-from rag_pipeline.store.vectors import VectorIndex
+from rag_pipeline.store.vectors import VectorIndex, fetch_vectors
 from rag_pipeline.tasks import Job, from_ipc, ordinals_by_doc, write_rows
 
 _MAX_FILES_PER_COMMIT = 500
@@ -82,9 +82,9 @@ class Committer:
             keys = np.frombuffer(bytes.fromhex(receipt["hashes"]), dtype=">u8").reshape(-1, 2)[:, 0]
             self._made.add_part(facts["part"], keys.astype(np.uint64))
             self._note_written(facts["part"], facts["ordinals"])
-        for doc_id, ordinal, reason, prompt_hash in facts["rejects"]:
-            self._of(doc_id).rejected[ordinal] = reason
-            self._refused[prompt_hash] = reason
+        for reject in facts["rejects"]:
+            self._of(reject["doc_id"]).rejected[reject["ordinal"]] = reject["reason"]
+            self._refused[reject["prompt_hash"]] = reject["reason"]
         for text in facts["verdicts"]:
             verdict = Verdict(**json.loads(text))
             self._of(verdict.doc_id).verdict = verdict
@@ -114,7 +114,9 @@ class Committer:
     @property
     def is_due(self) -> bool:
         """Whether enough is finished, or enough time has passed, for a commit."""
-        finished = [pending.verdict.chunks for pending in self._pending.values() if pending.verdict and pending.complete]
+        finished = [
+            pending.verdict.chunks for pending in self._pending.values() if pending.verdict and pending.complete
+        ]
         if not finished and not self._twins:
             return False
         waited = time.monotonic() - self._last_commit >= self._runtime.commit_interval_s
@@ -171,10 +173,12 @@ class Committer:
         if not self._twins:
             return
         table = pa.concat_tables(self._twins)
-        vectors, found = self._made.fetch(table["prompt_hash"], self._job.model.dimension)
+        parts, at = self._made.locate(table["prompt_hash"])
+        found = parts != None  # noqa: E711, an elementwise comparison
         ready = np.flatnonzero(found)
         if len(ready):
-            rows = schema.fill_vectors(table, ready, vectors[ready]).take(pa.array(ready))
+            vectors = fetch_vectors(self._job.layout, parts[ready], at[ready], self._job.model.dimension)
+            rows = schema.fill_vectors(table, ready, vectors).take(pa.array(ready))
             self._note_written(write_rows(rows, self._job), ordinals_by_doc(rows))
         waiting = table.filter(pa.array(~found))
         for row in waiting.select(["doc_id", "ordinal", "prompt_hash"]).to_pylist():
@@ -211,7 +215,9 @@ class Committer:
             verdict = replace(verdict, state=state, reason=reason, chunks=len(pending.written))
         before = self._known.get(verdict.path)
         if verdict.state in RETRIED and before and before.chunks:  # may pass on a retry: the old rows stay till then
-            return replace(before, state=verdict.state, reason=f"{verdict.reason}; its earlier version stays searchable")
+            return replace(
+                before, state=verdict.state, reason=f"{verdict.reason}; its earlier version stays searchable"
+            )
         return to_manifest_row(verdict, self._job.run_id)
 
     def _count_prepared(self, verdict: Verdict) -> None:

@@ -21,7 +21,15 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 MEDIA_TYPES = ("pdf", "markdown", "text")
 
 # Raise a stage's number when its code changes what it yields: files prepared by the old code are redone.
-STAGE_VERSIONS = {"parse.pdf": 1, "parse.markdown": 1, "parse.text": 1, "clean": 1, "chunk": 1, "filter": 1, "embedding": 1}
+STAGE_VERSIONS = {
+    "parse.pdf": 1,
+    "parse.markdown": 1,
+    "parse.text": 1,
+    "clean": 1,
+    "chunk": 1,
+    "filter": 1,
+    "embedding": 1,
+}
 
 
 class _Section(BaseModel):
@@ -62,7 +70,7 @@ class ParseConfig(_Section):
 
 
 class CleanConfig(_Section):
-    """recipe.clean"""
+    """recipe.clean."""
 
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
     join_lines: bool = Field(True, description="Join wrapped lines of PDF paragraphs, and words hyphenated over them.")
@@ -78,7 +86,9 @@ class ChunkConfig(_Section):
     @model_validator(mode="after")
     def _overlap_fits(self) -> ChunkConfig:
         if self.max_tokens is not None and self.overlap_tokens * 2 >= self.max_tokens:
-            raise ValueError(f"overlap_tokens ({self.overlap_tokens}) must be below half of max_tokens ({self.max_tokens})")
+            raise ValueError(
+                f"overlap_tokens ({self.overlap_tokens}) must be below half of max_tokens ({self.max_tokens})"
+            )
         return self
 
 
@@ -90,10 +100,12 @@ class FilterConfig(_Section):
 
 
 class EmbeddingConfig(_Section):
-    """recipe.embedding"""
+    """recipe.embedding."""
 
     engine: Literal["vllm", "hash"] = Field("vllm", description="`hash` makes fake vectors, for tests only.")
-    model: str = Field(DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout.")
+    model: str = Field(
+        DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout."
+    )
     revision: str | None = Field(None, description="Hub revision; the weights' own identity is recorded either way.")
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     document_prefix: str | None = Field(None, description="Default: the model's own prompt for documents.")
@@ -117,7 +129,6 @@ class RuntimeConfig(_Section):
     device: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: GPU when Ray has one, else CPU.")
     replicas: int | Literal["auto"] = Field("auto", description="Engines; auto: one per GPU, or one on CPU.")
     embed_batch_rows: int = Field(256, ge=1, description="Prompts per engine batch.")
-    engine_start_timeout_s: float = Field(300, gt=0, description="Give up when the first vector takes longer.")
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
     commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")

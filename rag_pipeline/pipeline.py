@@ -6,13 +6,14 @@ The only module that runs Ray. Knows nothing of command lines or screens.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -36,7 +37,6 @@ from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.parquet import sweep_temporary
 from rag_pipeline.store.reports import unfinished_runs, write_report
-from rag_pipeline.store.vectors import VectorIndex
 from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block, write_block
 
 
@@ -89,32 +89,19 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     """The streaming graph: a Dataset of receipts, one per Parquet part written; see `tasks.write_block`."""
     import ray
 
-    known = ray.put(VectorIndex.of_log(job.layout, job.model.fingerprint))
     step = config.runtime.files_per_task
     blocks = [files_to_table(list(files[first : first + step])) for first in range(0, len(files), step)]
     arrow: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
     chunks = ray.data.from_arrow(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)
-    chunks = chunks.map_batches(_ReuseActor, fn_constructor_args=(known,), concurrency=1, num_cpus=0.1, **arrow)
+    one = ray.data.ActorPoolStrategy(size=1)
+    chunks = chunks.map_batches(Reuse, fn_constructor_args=(job,), compute=one, num_cpus=0.1, **arrow)
     vectors = embed(chunks, job.model, config.recipe.embedding, config.runtime)
-    return vectors.map_batches(_write_block, fn_args=(job, known), num_cpus=0.2, **arrow)
+    return vectors.map_batches(write_block, fn_args=(job,), num_cpus=0.2, **arrow)
 
 
 def _prepare_block(block: Any, job: Job) -> Iterator[Any]:
     return prepare_block(block, job, prepare)
-
-
-def _write_block(block: Any, job: Job, known: Any) -> Any:
-    import ray
-
-    return write_block(block, job, ray.get(known))
-
-
-class _ReuseActor(Reuse):
-    def __init__(self, known: Any) -> None:
-        import ray
-
-        super().__init__(ray.get(known))
 
 
 def _state(chunks: list[Chunk], rejects: Counter[str], partial: str) -> tuple[str, str]:
@@ -123,7 +110,9 @@ def _state(chunks: list[Chunk], rejects: Counter[str], partial: str) -> tuple[st
     if chunks:
         return "indexed", ""
     if rejects:
-        return "skipped:filtered", "no chunk passed the filter: " + ", ".join(f"{n} {why}" for why, n in rejects.items())
+        return "skipped:filtered", "no chunk passed the filter: " + ", ".join(
+            f"{n} {why}" for why, n in rejects.items()
+        )
     return "no_text", "no text that the model's tokenizer can read"
 
 
@@ -133,6 +122,7 @@ class Progress:
 
     Attributes:
         phase: ``list``, ``plan``, ``start``, ``embed`` or ``finish``.
+        embed_s: Seconds the engine was at work.
         seconds: Wall time since the run began.
     """
 
@@ -142,6 +132,7 @@ class Progress:
     chunks: int = 0
     tokens: int = 0
     rejects: int = 0
+    embed_s: float = 0.0
     seconds: float = 0.0
 
 
@@ -213,7 +204,7 @@ class _Run:
         self._rules = PlanRules(self.fingerprints, allow_deletes, config.source.max_deleted_share)
         self._on_progress = on_progress or (lambda _: None)
 
-    def progress(self, phase: str, **numbers: int) -> None:
+    def progress(self, phase: str, **numbers: Any) -> None:
         """Tells whoever watches."""
         self._on_progress(Progress(phase, seconds=time.monotonic() - self.started, **numbers))
 
@@ -297,6 +288,7 @@ class _Run:
                     chunks=report.chunks["embedded"] + report.chunks["reused"],
                     tokens=report.tokens,
                     rejects=report.chunks["rejected"],
+                    embed_s=busy_seconds(committer.engine_busy),
                 )
         report.add_stage("embed", busy_seconds(committer.engine_busy), report.chunks["embedded"])
 
@@ -324,7 +316,8 @@ class _Run:
         if todo.doubt:
             report.exit_code = errors.EXIT_DELETES_WITHHELD
             report.warnings.append(
-                f"rows of {len(todo.withheld)} files are kept: {todo.doubt}; if they are really gone, use --allow-deletes"
+                f"rows of {len(todo.withheld)} files are kept: {todo.doubt};"
+                " if they are really gone, use --allow-deletes"
             )
         for run_id in killed:
             lost = Report(run_id, report.source, report.index, "", exit_code=errors.EXIT_STOPPED)
@@ -340,30 +333,28 @@ class _Run:
             return None
 
 
-@contextmanager
+@contextlib.contextmanager
 def ray_session(config: Config, verbose: bool) -> Iterator[None]:
     """A private local Ray, or the cluster the config names; an already running one is used and left alone."""
-    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    if not verbose:
+        _hush()
     import ray
 
     if ray.is_initialized():
         yield
         return
-    level = "info" if verbose else "error"
     try:
-        ray.init(
-            address=config.runtime.ray_address or "local",
-            num_cpus=None if config.runtime.ray_address else config.runtime.num_cpus,
-            include_dashboard=None if config.runtime.ray_address else False,
-            log_to_driver=verbose,
-            logging_level=level,
-        )
+        with contextlib.nullcontext() if verbose else _silent_stderr():
+            ray.init(
+                address=config.runtime.ray_address or "local",
+                num_cpus=None if config.runtime.ray_address else config.runtime.num_cpus,
+                include_dashboard=None if config.runtime.ray_address else False,
+                log_to_driver=verbose,
+                logging_level="info" if verbose else "error",
+            )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise EmbeddingError(f"Ray cannot start: {' '.join(str(error).split())[:300]}") from error
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = verbose
-    if not verbose:
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = verbose
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -371,6 +362,32 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
         raise EmbeddingError(f"the run stopped: {' '.join(str(cause).split())[:500]}; run again to resume") from error
     finally:
         ray.shutdown()
+
+
+def _hush() -> None:
+    """Keeps Ray, vLLM and what they import from printing in this process; --verbose leaves them be."""
+    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster that lives as long as the run
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    warnings.filterwarnings("ignore", message="lancedb fork support")
+    for name in ("ray", "ray._private.worker", "ray.llm", "vllm"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("ray.llm").addHandler(logging.NullHandler())  # else it gives each of its loggers one that prints
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Drops what native code prints to stderr meanwhile: Ray announces there that it was told to be quiet."""
+    kept = os.dup(2)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(sink)
 
 
 def _mark_unparsable(file: File) -> File:

@@ -89,7 +89,11 @@ def _compare(
         (found.unchanged if row.state == file.skip else found.changed).append(file)
     elif row.state.startswith("skipped:") and not row.content_hash:
         found.changed.append(file)  # was not to be read then, is now
-    elif row.state in RETRIED or row.fingerprint != rules.fingerprints.get(row.media_type) or file.size_bytes != row.size_bytes:
+    elif (
+        row.state in RETRIED
+        or row.fingerprint != rules.fingerprints.get(row.media_type)
+        or file.size_bytes != row.size_bytes
+    ):
         found.changed.append(file)
     elif file.mtime_ns == row.mtime_ns and not _is_racy(file, row):
         found.unchanged.append(file)

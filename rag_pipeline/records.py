@@ -291,7 +291,9 @@ class Report:
     exit_code: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
-    chunks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("written", "embedded", "reused", "rejected"), 0))
+    chunks: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("written", "embedded", "reused", "rejected"), 0)
+    )
     tokens: int = 0
     seconds: float = 0.0
     stages: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 # What a row of the stream is about. A file's rows travel together: its chunks, then its verdict.
 EMBED = "embed"  # a chunk whose prompt must go to the engine
 EMBEDDED = "embedded"  # a chunk whose vector the engine made in this run
-REUSED = "reused"  # a chunk whose vector the log already had
+REUSED = "reused"  # a chunk whose vector the log has, in row `part_row` of `part`
 TWIN = "twin"  # a chunk whose prompt is being embedded elsewhere in this run
 REJECTED = "rejected"  # a chunk the engine refused; `reason` says why
 VERDICT = "verdict"  # the end of a file: `verdict` holds its records.Verdict as JSON
@@ -56,6 +56,8 @@ def stream_schema(dimension: int) -> pa.Schema:
             pa.field("kind", pa.string()),
             pa.field("token_ids", pa.list_(pa.int32())),
             pa.field("vector", pa.list_(pa.float32(), dimension)),
+            pa.field("part", pa.string()),
+            pa.field("part_row", pa.int64()),
             pa.field("reason", pa.string()),
             pa.field("verdict", pa.string()),
             pa.field("engine_start", pa.float64()),

@@ -26,7 +26,7 @@ from rag_pipeline.records import Chunk, File, Verdict, short_hash
 from rag_pipeline.source import Source
 from rag_pipeline.store import Layout
 from rag_pipeline.store.parquet import write_part
-from rag_pipeline.store.vectors import KeyMap, VectorIndex, to_keys
+from rag_pipeline.store.vectors import KeyMap, VectorIndex, fetch_vectors, to_keys
 
 ROWS_PER_TABLE = 1024
 
@@ -120,65 +120,70 @@ class Reuse:
     twins; who owns what is remembered by chunk id, so that a block that runs twice is judged alike.
     """
 
-    def __init__(self, known: VectorIndex) -> None:
-        self._known = known
+    def __init__(self, job: Job) -> None:
+        self._known = VectorIndex.of_log(job.layout, job.model.fingerprint)
         self._owners = KeyMap()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Sets `kind` to `reused` or `twin` where it applies and drops those rows' token ids."""
-        rows = np.flatnonzero(pc.equal(table["kind"], schema.EMBED).to_numpy(zero_copy_only=False))
+        """Sets `kind` to `reused` (with `part` and `part_row`) or `twin` where it applies."""
+        rows = rows_of_kind(table, schema.EMBED)
         if not len(rows):
             return table
         hashes = table["prompt_hash"].take(pa.array(rows))
-        reused = self._known.contains(hashes)
+        parts, at = self._known.locate(hashes)
+        reused = parts != None  # noqa: E711, an elementwise comparison
         prompts = to_keys(hashes)
         ids = to_keys(table["chunk_id"].take(pa.array(rows)))
         self._owners.add(prompts[~reused], ids[~reused])
         twins = ~reused & (self._owners.find(prompts) != ids)
-        kinds = table["kind"].to_pylist()
-        for mask, kind in ((reused, schema.REUSED), (twins, schema.TWIN)):
-            for row in rows[mask]:
-                kinds[row] = kind
+        kinds = np.array(table["kind"].to_pylist(), dtype=object)
+        kinds[rows[reused]] = schema.REUSED
+        kinds[rows[twins]] = schema.TWIN
+        all_parts = np.full(table.num_rows, None, dtype=object)
+        all_parts[rows] = parts
+        all_rows = np.zeros(table.num_rows, dtype=np.int64)
+        all_rows[rows] = at
         table = schema.set_column(table, "kind", pa.array(kinds, pa.string()))
-        embed = pc.equal(table["kind"], schema.EMBED)
-        ids_column = pc.if_else(embed, table["token_ids"], pa.scalar(None, table["token_ids"].type))
-        return schema.set_column(table, "token_ids", ids_column)
+        table = schema.set_column(table, "part", pa.array(all_parts, pa.string()))
+        return schema.set_column(table, "part_row", pa.array(all_rows, pa.int64()))
 
 
-def write_block(table: pa.Table, job: Job, known: VectorIndex) -> pa.Table:
+def rows_of_kind(table: pa.Table, kind: str) -> np.ndarray:
+    """Row numbers of one kind, int64."""
+    return np.flatnonzero(pc.equal(table["kind"], kind).to_numpy(zero_copy_only=False))
+
+
+def write_block(table: pa.Table, job: Job) -> pa.Table:
     """Writes a block's rows that have a vector as one Parquet part.
 
     Returns:
-        One receipt: `receipt` (JSON: part, rows and ordinals per file, verdicts, rejects, timings),
+        One receipt: `receipt` (JSON: part, ordinals per file, verdicts, rejects, counts, timings),
         `hashes` (the part's prompt hashes in row order) and `twins` (rows whose vector another block
         brings, as Arrow IPC).
     """
     started = time.perf_counter()
-    reused = np.flatnonzero(pc.equal(table["kind"], schema.REUSED).to_numpy(zero_copy_only=False))
-    lost = np.zeros(0, dtype=np.int64)
+    reused = rows_of_kind(table, schema.REUSED)
     if len(reused):
-        vectors, found = known.fetch(table["prompt_hash"].take(pa.array(reused)), job.model.dimension)
-        table = schema.fill_vectors(table, reused[found], vectors[found])
-        lost = reused[~found]
-    kind = table["kind"]
+        places = table.select(["part", "part_row"]).take(pa.array(reused))
+        parts = np.array(places["part"].to_pylist(), dtype=object)
+        vectors = fetch_vectors(job.layout, parts, places["part_row"].to_numpy(), job.model.dimension)
+        table = schema.fill_vectors(table, reused, vectors)
     rows = table.filter(pc.is_valid(table["vector"]))
-    part = write_rows(rows, job) if rows.num_rows else None
-    engine = table.filter(pc.equal(kind, schema.EMBEDDED))
-    rejected = table.filter(pc.equal(kind, schema.REJECTED)).select(["doc_id", "ordinal", "reason", "prompt_hash"])
+    engine = table.filter(pc.equal(table["kind"], schema.EMBEDDED))
+    rejected = table.filter(pc.equal(table["kind"], schema.REJECTED))
+    twins = table.filter(pc.equal(table["kind"], schema.TWIN))
     receipt = {
-        "part": part,
+        "part": write_rows(rows, job) if rows.num_rows else None,
         "ordinals": ordinals_by_doc(rows),
         "verdicts": [text for text in table["verdict"].to_pylist() if text],
-        "rejects": [list(row.values()) for row in rejected.to_pylist()]
-        + [[*row.values(), "its vector left the log", ""] for row in table.take(lost).select(["doc_id", "ordinal"]).to_pylist()],
+        "rejects": rejected.select(["doc_id", "ordinal", "reason", "prompt_hash"]).to_pylist(),
         "embedded": engine.num_rows,
         "reused": len(reused),
-        "twins": pc.sum(pc.equal(kind, schema.TWIN)).as_py() or 0,
+        "twins": twins.num_rows,
         "tokens": pc.sum(engine["token_count"]).as_py() or 0,
         "engine": [pc.min(engine["engine_start"]).as_py(), pc.max(engine["engine_end"]).as_py()],
         "write_s": time.perf_counter() - started,
     }
-    twins = table.filter(pc.equal(kind, schema.TWIN))
     return pa.table(
         {
             "receipt": [json.dumps(receipt)],
@@ -216,5 +221,3 @@ def to_ipc(table: pa.Table) -> bytes:
 def from_ipc(data: bytes) -> pa.Table:
     """The table that `to_ipc` wrote."""
     return pa.ipc.open_stream(data).read_all()
-
-

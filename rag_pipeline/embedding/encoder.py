@@ -19,7 +19,8 @@ from rag_pipeline.records import short_hash
 
 def encode_query(model: Model, text: str) -> np.ndarray:
     """Embeds a question with the model's query prompt; float32 [dimension]."""
-    return encode_prompts(model, [model.query_prefix + text])[0]
+    vector: np.ndarray = encode_prompts(model, [model.query_prefix + text])[0]
+    return vector
 
 
 def encode_prompts(model: Model, prompts: list[str]) -> np.ndarray:

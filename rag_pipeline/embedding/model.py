@@ -169,13 +169,14 @@ def _pooling(folder: Path) -> str:
     modes = [key for key, value in pooling.items() if key.startswith("pooling_mode_") and value is True]
     if len(modes) != 1:
         raise ConfigError(f"model {folder}: {len(modes)} pooling modes at once are not supported")
-    return {"mean_tokens": "mean", "cls_token": "cls"}.get(modes[0][13:], modes[0][13:])
+    mode = str(modes[0]).removeprefix("pooling_mode_")
+    return {"mean_tokens": "mean", "cls_token": "cls"}.get(mode, mode)
 
 
-def _prefix(wanted: str | None, prompts: dict[str, str], names: tuple[str, ...]) -> str:
+def _prefix(wanted: str | None, prompts: dict[str, Any], names: tuple[str, ...]) -> str:
     if wanted is not None:
         return wanted
-    return next((prompts[name] for name in names if prompts.get(name)), "")
+    return next((str(prompts[name]) for name in names if prompts.get(name)), "")
 
 
 def _revision(folder: Path) -> str:

@@ -112,14 +112,12 @@ def engine_environment(on_gpu: bool) -> dict[str, str]:
 
 def _pack(table: pa.Table) -> pa.Table:
     """Rows as the processor takes them: token ids, the whole row as bytes, and whether to bypass the engine."""
-    rows = table.to_pylist()
-    wanted = [row["kind"] == schema.EMBED for row in rows]
+    wanted = [kind == schema.EMBED for kind in table["kind"].to_pylist()]
+    prompts = [ids if want else [0] for ids, want in zip(table["token_ids"].to_pylist(), wanted, strict=True)]
+    rows = table.drop_columns(["token_ids"]).to_pylist()
     return pa.table(
         {
-            "tokenized_prompt": pa.array(
-                [row.pop("token_ids") if want else [0] for row, want in zip(rows, wanted, strict=True)],
-                pa.list_(pa.int32()),
-            ),
+            "tokenized_prompt": pa.array(prompts, pa.list_(pa.int32())),
             "row": pa.array([pickle.dumps(row) for row in rows], pa.binary()),
             _ERROR: pa.array(["" if want else _BYPASS for want in wanted], pa.string()),
         }

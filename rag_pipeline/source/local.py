@@ -64,7 +64,9 @@ class LocalSource:
                 raise DocumentError("failed:vanished", "listed, but gone when it was read; run again") from None
             except OSError as error:
                 raise DocumentError("failed:unreadable", f"{error.strerror}; check its permissions") from None
-            if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(data) == after.st_size:
+            if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(
+                data
+            ) == after.st_size:
                 digest = hashlib.sha256(data).hexdigest()
                 return FileBytes(file.path, data, digest, len(data), after.st_mtime_ns)
         raise DocumentError("failed:unreadable", "kept changing while it was read; run again when it is complete")
@@ -115,7 +117,11 @@ class _Walk:
         try:
             info = entry.stat()
         except OSError as error:
-            kind = ("skipped:symlink", "the link leads nowhere") if entry.is_symlink() else ("failed:unreadable", str(error.strerror))
+            kind = (
+                ("skipped:symlink", "the link leads nowhere")
+                if entry.is_symlink()
+                else ("failed:unreadable", str(error.strerror))
+            )
             return File(path, entry.path, skip=kind[0], reason=kind[1])
         if stat.S_ISDIR(info.st_mode):
             verdict = skip_verdict(self._config, path + "/", 0)

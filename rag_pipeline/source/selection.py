@@ -7,6 +7,7 @@ Knows nothing of where the listing came from.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pathspec
 
@@ -14,7 +15,7 @@ from rag_pipeline.config import SourceConfig
 
 
 @functools.lru_cache(maxsize=16)
-def _patterns(lines: tuple[str, ...]) -> pathspec.PathSpec:
+def _patterns(lines: tuple[str, ...]) -> pathspec.PathSpec[Any]:
     return pathspec.PathSpec.from_lines("gitignore", lines)
 
 

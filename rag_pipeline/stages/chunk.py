@@ -209,11 +209,13 @@ class _Layout:
         strength[self.after_blank] = _WORD
         self._mark(strength, (match.start() for match in _WIDE.finditer(self.text)), _WORD)
         self._mark(strength, (match.end() for match in re.finditer(r"\n", self.text)), _LINE)
-        prose = ((b.text, s) for b, s in zip(document.blocks, self.block_starts, strict=False) if b.kind != "code")
-        self._mark(strength, (start + m.end() for text, start in prose for m in _SENTENCE_END.finditer(text)), _SENTENCE)
+        prose = ((b.text, int(s)) for b, s in zip(document.blocks, self.block_starts, strict=False) if b.kind != "code")
+        self._mark(
+            strength, (start + m.end() for text, start in prose for m in _SENTENCE_END.finditer(text)), _SENTENCE
+        )
         self._mark(strength, self.block_starts[:-1], _BLOCK)
         pages = [
-            start
+            int(start)
             for start, block, previous in zip(self.block_starts[1:], document.blocks[1:], document.blocks, strict=False)
             if block.page != previous.page
         ]

@@ -83,7 +83,9 @@ def store_errors(doing: str, where: Path) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise StoreError(f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume") from error
+        raise StoreError(
+            f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume"
+        ) from error
 
 
 def write_durably(path: Path, data: bytes) -> None:

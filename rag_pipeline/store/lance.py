@@ -39,7 +39,9 @@ class ChunkTable:
             IndexMissingError: There is none.
         """
         if not (layout.lancedb / f"{TABLE}.lance").exists():
-            raise IndexMissingError(f"index {layout.root}: holds no table; run `rag-pipeline index` first, or check --index")
+            raise IndexMissingError(
+                f"index {layout.root}: holds no table; run `rag-pipeline index` first, or check --index"
+            )
         import lancedb
 
         with store_errors("opening the table", layout.lancedb):

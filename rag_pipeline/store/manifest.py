@@ -96,7 +96,9 @@ class Manifest:
             with store_errors("opening the manifest", self._folder):
                 database = lancedb.connect(str(self._layout.lancedb))
                 exists = self.exists()
-                self._handle = database.open_table(TABLE) if exists else database.create_table(TABLE, schema=FILES_SCHEMA)
+                self._handle = (
+                    database.open_table(TABLE) if exists else database.create_table(TABLE, schema=FILES_SCHEMA)
+                )
         return self._handle
 
     def _version(self) -> str:

@@ -7,7 +7,6 @@ nothing of models: an index is built for one embedding fingerprint.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -84,39 +83,41 @@ class VectorIndex:
         self._parts.append(part)
         self._places.add(keys, (np.uint64(number) << np.uint64(32)) + np.arange(len(keys), dtype=np.uint64))
 
-    def contains(self, hashes: pa.ChunkedArray | pa.Array) -> np.ndarray:
-        """Which prompts have a vector, bool [rows]."""
-        known = np.zeros(len(hashes), dtype=bool)
-        for part, rows, at in self._located(hashes):
-            stored = _load_hashes(self._layout, part)
-            known[rows] = stored[at] == _strings(hashes)[rows]
-        return known
-
-    def fetch(self, hashes: pa.ChunkedArray | pa.Array, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of the prompts that have one.
+    def locate(self, hashes: pa.ChunkedArray | pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        """Where the prompts' vectors lie.
 
         Returns:
-            float32 [rows, dimension], zeros where unknown, and a bool [rows] that says where known.
+            Part names (object [rows], ``None`` where unknown) and row numbers within them (int64 [rows]).
 
         Raises:
             StoreError: A part is gone or damaged.
         """
-        vectors = np.zeros((len(hashes), dimension), dtype=np.float32)
-        known = self.contains(hashes)
-        for part, rows, at in self._located(hashes):
-            vectors[rows] = _load_vectors(self._layout, part)[at]
-        vectors[~known] = 0
-        return vectors, known
-
-    def _located(self, hashes: pa.ChunkedArray | pa.Array) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Yields, per part that may hold some of the prompts, which of them and at which of its rows."""
+        parts = np.full(len(hashes), None, dtype=object)
+        at = np.zeros(len(hashes), dtype=np.int64)
         if not len(self._places) or not len(hashes):
-            return
+            return parts, at
         places = self._places.find(to_keys(hashes))
         numbers = (places >> np.uint64(32)).astype(np.int64)
+        at = (places & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        wanted = _strings(hashes)
         for number in np.unique(numbers[places != MISSING]):
             rows = np.flatnonzero((numbers == number) & (places != MISSING))
-            yield self._parts[number], rows, (places[rows] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            stored = _load_hashes(self._layout, self._parts[number])
+            parts[rows[stored[at[rows]] == wanted[rows]]] = self._parts[number]
+        return parts, at
+
+
+def fetch_vectors(layout: Layout, parts: np.ndarray, at: np.ndarray, dimension: int) -> np.ndarray:
+    """Reads vectors from where `VectorIndex.locate` found them; float32 [rows, dimension].
+
+    Raises:
+        StoreError: A part is gone or damaged.
+    """
+    vectors = np.zeros((len(parts), dimension), dtype=np.float32)
+    for part in dict.fromkeys(parts):
+        rows = np.flatnonzero(parts == part)
+        vectors[rows] = _load_vectors(layout, part)[at[rows]]
+    return vectors
 
 
 def _strings(hashes: pa.ChunkedArray | pa.Array) -> np.ndarray:

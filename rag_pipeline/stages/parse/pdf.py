@@ -66,7 +66,9 @@ def _read_pages(document: pymupdf.Document) -> tuple[list[tuple[int, list[dict[s
 
 def _missing_text(document: pymupdf.Document, data: bytes, broken: list[tuple[int, str]]) -> str:
     if broken:
-        return f"{len(broken)} of {document.page_count} pages could not be read, first page {broken[0][0]}: {broken[0][1]}"
+        return (
+            f"{len(broken)} of {document.page_count} pages could not be read, first page {broken[0][0]}: {broken[0][1]}"
+        )
     if document.is_repaired and b"%%EOF" not in data[-2048:]:
         return "the file is cut short: it was repaired, and text may be missing"
     return ""
@@ -131,7 +133,9 @@ def _heading_sizes(pages: list[tuple[int, list[dict[str, Any]]]], body_size: flo
 
 def _looks_like_heading(text: str, size: float, body_size: float) -> bool:
     words = text.strip()
-    return size >= body_size * _HEADING_RATIO and 1 < len(words) <= _HEADING_MAX_CHARS and any(c.isalpha() for c in words)
+    return (
+        size >= body_size * _HEADING_RATIO and 1 < len(words) <= _HEADING_MAX_CHARS and any(c.isalpha() for c in words)
+    )
 
 
 def _squash(text: str) -> str:

@@ -31,7 +31,9 @@ def decode(data: bytes) -> tuple[str, int]:
         if data.startswith(mark):
             return _counted(data, encoding)
     if b"\x00" in data[:65536]:
-        raise DocumentError("failed:encoding", "holds NUL bytes: not a text file, or UTF-16 without its byte order mark")
+        raise DocumentError(
+            "failed:encoding", "holds NUL bytes: not a text file, or UTF-16 without its byte order mark"
+        )
     try:
         return _newlines(data.decode("utf-8")), 0
     except UnicodeDecodeError as error:

@@ -1,0 +1,211 @@
+"""The command line: one function per command, data on stdout, everything else on stderr.
+
+Exit codes stand in `errors`. Knows nothing but arguments and how to print results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rag_pipeline import errors
+from rag_pipeline.config import Config, load_config
+from rag_pipeline.records import ManifestRow, count_states, is_failure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; every expected error is one line on stderr."""
+    args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return int(args.run(args))
+    except errors.RagPipelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: stopped; run again to resume", file=sys.stderr)
+        return errors.EXIT_STOPPED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return errors.EXIT_OK
+    except Exception as error:
+        if getattr(args, "verbose", False):
+            raise
+        reason = " ".join(str(error).split())[:500]
+        print(f"error: unexpected {type(error).__name__}: {reason}; --verbose shows where", file=sys.stderr)
+        return errors.EXIT_UNEXPECTED
+
+
+def index_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline index`: bring the index in step with the source."""
+    from rag_pipeline import pipeline
+    from rag_pipeline.progress import print_summary, show_progress
+    from rag_pipeline.store.reports import report_json
+
+    console = _stderr()
+    with show_progress(console, quiet=args.quiet or args.verbose) as on_progress:
+        report = pipeline.index(
+            _config(args), allow_deletes=args.allow_deletes, verbose=args.verbose, on_progress=on_progress
+        )
+    if args.json:
+        print(report_json(report))
+    if not args.quiet:
+        print_summary(console, report)
+    return report.exit_code
+
+
+def plan_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline plan`: say what index would do."""
+    from rag_pipeline import pipeline
+    from rag_pipeline.progress import plan_paths, print_plan
+
+    plan = pipeline.plan(_config(args), allow_deletes=args.allow_deletes)
+    if args.json:
+        print(json.dumps({"changes": plan.changes, **plan_paths(plan), "doubt": plan.doubt}, ensure_ascii=False))
+    else:
+        print_plan(_stdout(), plan)
+    return errors.EXIT_DELETES_WITHHELD if plan.doubt else errors.EXIT_OK
+
+
+def status_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline status`: show what the index knows of every file."""
+    from rag_pipeline import maintenance
+
+    rows = maintenance.status(_config(args))
+    shown = [row for row in rows if row.state != "indexed" or row.rejects] if args.rejects else rows
+    if args.json:
+        for row in shown:
+            print(json.dumps({**asdict(row), "indexed_at": row.indexed_at.isoformat()}, ensure_ascii=False))
+    else:
+        _print_status(shown, rows)
+    return errors.EXIT_FILES_FAILED if any(is_failure(row.state) for row in rows) else errors.EXIT_OK
+
+
+def query_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline query`: the nearest chunks, with citations."""
+    from rag_pipeline import search
+
+    hits = search.query(_config(args), args.text, k=args.k, where=args.where)
+    if args.json:
+        for hit in hits:
+            print(json.dumps(asdict(hit), ensure_ascii=False))
+        return errors.EXIT_OK
+    for hit in hits:
+        place = ", ".join(part for part in (f"page {hit.page}" if hit.page else "", " > ".join(hit.section)) if part)
+        span = f"[{hit.start_char}:{hit.end_char}]"
+        print(f"{hit.rank}. {hit.path} {span}" + (f" ({place})" if place else "") + f"  score {hit.score:.3f}")
+        print("   " + " ".join(hit.text.split())[:400])
+    if not hits:
+        print("no hits", file=sys.stderr)
+    return errors.EXIT_OK
+
+
+def check_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline check`: validate a config and print its fingerprints."""
+    from rag_pipeline.config import prepare_fingerprints
+    from rag_pipeline.embedding.model import load_model
+
+    config = load_config(args.file)
+    model = load_model(config.recipe.embedding)
+    prints = {"embedding": model.fingerprint}
+    prints |= {kind: value for kind, value in prepare_fingerprints(config.recipe, model.fingerprint).items() if kind}
+    if args.json:
+        print(json.dumps({"config": args.file, "model": json.loads(model.to_json()), "fingerprints": prints}))
+        return errors.EXIT_OK
+    print(f"{args.file}: ok")
+    print(f"model      {model.name}, {model.dimension} dimensions, {model.max_tokens} tokens, {model.pooling} pooling")
+    for name, value in prints.items():
+        print(f"{name:<10} {value}")
+    return errors.EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rag-pipeline", description="Keep a vector table in step with a folder of documents, and query it."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        added.add_argument("--json", action="store_true", help="print JSON on stdout")
+        return added
+
+    def index_options(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--index", metavar="DIR", help="where the index is (default: the config's, else ./index)")
+        added.add_argument("-c", "--config", metavar="FILE", help="a YAML config")
+
+    for name, run, text in (
+        ("index", index_command, "Bring the index in step with the source."),
+        ("plan", plan_command, "Say what `index` would do: no Ray, no GPU, no writes."),
+    ):
+        added = command(name, run, text)
+        added.add_argument("source", nargs="?", metavar="SOURCE", help="a folder (default: the config's)")
+        index_options(added)
+        added.add_argument("--allow-deletes", action="store_true", help="delete however many files are gone")
+        if name == "index":
+            added.add_argument("--verbose", action="store_true", help="show what Ray and the engine print")
+            added.add_argument("--quiet", action="store_true", help="no progress and no summary")
+
+    added = command("status", status_command, "Show every file the index knows: state, reason, counts.")
+    index_options(added)
+    added.add_argument("--rejects", action="store_true", help="only what is not fully indexed")
+
+    added = command("query", query_command, "Find the chunks nearest to a question, with citations.")
+    added.add_argument("text", metavar="TEXT", help="the question")
+    index_options(added)
+    added.add_argument("-k", type=int, default=5, metavar="N", help="how many hits (default 5)")
+    added.add_argument("--where", metavar="SQL", help="filter, such as \"path LIKE 'notes/%%' AND page = 3\"")
+
+    added = command("check", check_command, "Validate a config and print its fingerprints.")
+    added.add_argument("file", metavar="FILE", help="a YAML config")
+    return parser
+
+
+def _config(args: argparse.Namespace) -> Config:
+    return load_config(args.config).with_paths(getattr(args, "source", None), args.index)
+
+
+def _print_status(shown: list[ManifestRow], rows: list[ManifestRow]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1))
+    for name in ("state", "path", "pages", "chunks", "rejected", "reason"):
+        table.add_column(name, justify="right" if name in ("pages", "chunks", "rejected") else "left")
+    for row in shown:
+        rejected = ", ".join(f"{count} {why}" for why, count in row.rejects.items())
+        pages = "" if row.pages is None else str(row.pages)
+        table.add_row(row.state, row.path, pages, str(row.chunks), rejected, row.reason)
+    console = _stdout()
+    console.print(table, markup=False)
+    counts = ", ".join(f"{count} {state}" for state, count in count_states(row.state for row in rows).items())
+    console.print(f"{len(rows)} files: {counts}; {sum(row.chunks for row in rows)} chunks", highlight=False)
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=True)
+
+
+def _stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, soft_wrap=True)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
