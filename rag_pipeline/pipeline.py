@@ -6,12 +6,8 @@ The only module that runs Ray. Knows nothing of command lines or screens.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import secrets
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +19,23 @@ from rag_pipeline.commit import Committer, busy_seconds
 from rag_pipeline.config import Config, prepare_fingerprints
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.model import Model, load_model
-from rag_pipeline.errors import ConfigError, DocumentError, EmbeddingError, SourceError, StoppedError
+from rag_pipeline.errors import ConfigError, DocumentError, SourceError, StoppedError
 from rag_pipeline.plan import PlanRules, make_plan
-from rag_pipeline.records import Chunk, File, Listing, ManifestRow, Plan, Report, Verdict, count_states, is_failure
+from rag_pipeline.records import (
+    Chunk,
+    File,
+    Listing,
+    ManifestRow,
+    Plan,
+    Report,
+    Tokenizer,
+    Verdict,
+    count_states,
+    is_failure,
+)
+from rag_pipeline.session import ray_session
 from rag_pipeline.source import open_source
-from rag_pipeline.stages.chunk import Tokenizer, split
+from rag_pipeline.stages.chunk import split
 from rag_pipeline.stages.clean import clean
 from rag_pipeline.stages.filter import reject_reason
 from rag_pipeline.stages.parse import media_type_of, parse
@@ -331,63 +339,6 @@ class _Run:
             return self.source.read(file).content_hash
         except DocumentError:
             return None
-
-
-@contextlib.contextmanager
-def ray_session(config: Config, verbose: bool) -> Iterator[None]:
-    """A private local Ray, or the cluster the config names; an already running one is used and left alone."""
-    if not verbose:
-        _hush()
-    import ray
-
-    if ray.is_initialized():
-        yield
-        return
-    try:
-        with contextlib.nullcontext() if verbose else _silent_stderr():
-            ray.init(
-                address=config.runtime.ray_address or "local",
-                num_cpus=None if config.runtime.ray_address else config.runtime.num_cpus,
-                include_dashboard=None if config.runtime.ray_address else False,
-                log_to_driver=verbose,
-                logging_level="info" if verbose else "error",
-            )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise EmbeddingError(f"Ray cannot start: {' '.join(str(error).split())[:300]}") from error
-    ray.data.DataContext.get_current().enable_progress_bars = verbose
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or error
-        raise EmbeddingError(f"the run stopped: {' '.join(str(cause).split())[:500]}; run again to resume") from error
-    finally:
-        ray.shutdown()
-
-
-def _hush() -> None:
-    """Keeps Ray, vLLM and what they import from printing in this process; --verbose leaves them be."""
-    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster that lives as long as the run
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    warnings.filterwarnings("ignore", message="lancedb fork support")
-    for name in ("ray", "ray._private.worker", "ray.llm", "vllm"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("ray.llm").addHandler(logging.NullHandler())  # else it gives each of its loggers one that prints
-
-
-@contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Drops what native code prints to stderr meanwhile: Ray announces there that it was told to be quiet."""
-    kept = os.dup(2)
-    sink = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(sink, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(sink)
 
 
 def _mark_unparsable(file: File) -> File:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import Protocol
 
 BLOCK_SEPARATOR = "\n\n"
 
@@ -120,6 +121,38 @@ class Document:
     def text(self) -> str:
         """The whole text; character spans of chunks count code points of this."""
         return BLOCK_SEPARATOR.join(block.text for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one text: ids, and the code points [start, end) each stands for."""
+
+    ids: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+class Tokenizer(Protocol):
+    """What splitting needs of a model.
+
+    Attributes:
+        max_tokens: The longest prompt the model takes, special tokens included.
+        head_ids: Special tokens before a prompt.
+        tail_ids: Special tokens after it.
+        cuts_at_blanks: Ids of a text are the ids of its parts when cut next to a blank, so that a
+            chunk's ids are a slice of its document's. True for WordPiece.
+        document_prefix: Put before every document prompt.
+    """
+
+    max_tokens: int
+    head_ids: tuple[int, ...]
+    tail_ids: tuple[int, ...]
+    cuts_at_blanks: bool
+    document_prefix: str
+
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
+        """Tokenizes a batch without special tokens or truncation."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rag_pipeline.embedding.model import Model
 from rag_pipeline.errors import ConfigError
-from rag_pipeline.stages.chunk import Tokens
+from rag_pipeline.records import Tokens
 
 
 class ModelTokenizer:
-    """A Hugging Face `tokenizers.Tokenizer` as `stages.chunk.Tokenizer` wants it."""
+    """A Hugging Face `tokenizers.Tokenizer` as `records.Tokenizer` wants it."""
 
     def __init__(self, model: Model) -> None:
         from tokenizers import Tokenizer
@@ -36,7 +36,7 @@ class ModelTokenizer:
         )
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """See `stages.chunk.Tokenizer.encode`."""
+        """See `records.Tokenizer.encode`."""
         batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         encoded = []
         for encoding in batch:

@@ -12,13 +12,12 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from rag_pipeline.config import ChunkConfig
 from rag_pipeline.errors import DocumentError
-from rag_pipeline.records import BLOCK_SEPARATOR, Chunk, Document
+from rag_pipeline.records import BLOCK_SEPARATOR, Chunk, Document, Tokenizer
 
 # Boundary strengths; 0 means no boundary.
 _WORD, _LINE, _SENTENCE, _BLOCK, _PAGE = 1, 2, 3, 4, 5
@@ -28,38 +27,6 @@ _SENTENCE_END = re.compile(
 )
 _BLANKS = [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of one text: ids, and the code points [start, end) each stands for."""
-
-    ids: Sequence[int]
-    starts: Sequence[int]
-    ends: Sequence[int]
-
-
-class Tokenizer(Protocol):
-    """What splitting needs of a model.
-
-    Attributes:
-        max_tokens: The longest prompt the model takes, special tokens included.
-        head_ids: Special tokens before a prompt.
-        tail_ids: Special tokens after it.
-        cuts_at_blanks: Ids of a text are the ids of its parts when cut next to a blank, so that a
-            chunk's ids are a slice of its document's. True for WordPiece.
-        document_prefix: Put before every document prompt.
-    """
-
-    max_tokens: int
-    head_ids: tuple[int, ...]
-    tail_ids: tuple[int, ...]
-    cuts_at_blanks: bool
-    document_prefix: str
-
-    def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Tokenizes a batch without special tokens or truncation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
