@@ -107,7 +107,9 @@ class EmbeddingConfig(_Section):
         DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout."
     )
     revision: str | None = Field(None, description="Hub revision; the weights' own identity is recorded either way.")
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        "auto", description="auto: bfloat16 where the device computes in it, else float32; both may fill one table."
+    )
     document_prefix: str | None = Field(None, description="Default: the model's own prompt for documents.")
     query_prefix: str | None = Field(None, description="Default: the model's own prompt for queries.")
     engine_args: dict[str, Any] = Field(default_factory=dict, description="Passed to vLLM as they are.")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -25,6 +27,7 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         with contextlib.nullcontext() if verbose else _silent_stderr():
             ray.init(
@@ -36,6 +39,8 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
             )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise EmbeddingError(f"Ray cannot start: {' '.join(str(error).split())[:300]}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler would exit without committing
     ray.data.DataContext.get_current().enable_progress_bars = verbose
     try:
         yield

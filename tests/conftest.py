@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ def docs(tmp_path: Path) -> Path:
         text = f"# Title {number}\n\nThe first paragraph of file {number} speaks of subject {number * 7}.\n"
         (folder / f"file{number}.md").write_text(text, encoding="utf-8")
     (folder / "deep" / "er" / "note.txt").write_text("A note about lighthouses.\n\nAnd one about tides.\n")
+    for file in folder.rglob("*.*"):  # older than a run, so that size and time alone say "unchanged"
+        os.utime(file, (time.time() - 3600,) * 2)
     return folder
 
 

@@ -147,7 +147,8 @@ def test_a_table_is_one_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "items", ["- one\n  - two\n\n    a paragraph of two\n- three", "1. one\n   ```\n   # code\n   ```\n2. two", "* a\n* b"]
+    "items",
+    ["- one\n  - two\n\n    a paragraph of two\n- three", "1. one\n   ```\n   # code\n   ```\n2. two", "* a\n* b"],
 )
 def test_a_list_is_one_block(items: str) -> None:
     """A list is kept whole with its nested items, paragraphs and fences."""
@@ -261,11 +262,17 @@ def test_blocks_are_slices_of_the_source_in_order(snippets: list[str], blank_lin
 
 
 def test_blank_lines_and_form_feeds_separate_paragraphs() -> None:
-    """Paragraphs end at blank lines, lines of blanks alone and form feeds; their own lines and indentation stay."""
-    document = _parse("a.txt", "one\n  two\n\n \t\n\nthree\x0cfour\n\n    indented\n")
-    assert [block.text for block in document.blocks] == ["one\n  two", "three", "four", "    indented"]
+    """Paragraphs end at blank lines, lines of blanks alone and form feeds; their own lines stay."""
+    document = _parse("a.txt", "one\n  two\n\n \t\n\nthree\x0cfour\n")
+    assert [block.text for block in document.blocks] == ["one\n  two", "three", "four"]
     assert {(block.kind, block.level, block.page) for block in document.blocks} == {("paragraph", 0, None)}
     assert (document.media_type, document.title, document.pages) == ("text", "", None)
+
+
+def test_the_first_line_of_a_paragraph_keeps_its_indentation() -> None:
+    """An indented paragraph, such as code in plain text, is indented alike in all its lines."""
+    document = _parse("a.txt", "    if a:\n        b\n\n    else:\n        c\n")
+    assert [block.text for block in document.blocks] == ["    if a:\n        b", "    else:\n        c"]
 
 
 def test_text_is_not_read_as_markdown() -> None:
@@ -349,9 +356,7 @@ def test_random_bytes_are_no_text() -> None:
 # --- PDF
 
 
-def _pdf(
-    *pages: list[tuple[str, float]], toc: list[list[Any]] | None = None, title: str = "", **save: Any
-) -> bytes:
+def _pdf(*pages: list[tuple[str, float]], toc: list[list[Any]] | None = None, title: str = "", **save: Any) -> bytes:
     """A PDF with text blocks of (text, type size) from top to bottom of each page."""
     with pymupdf.open() as document:
         for blocks in pages:

@@ -219,9 +219,7 @@ def test_a_file_that_becomes_unreadable_as_text_loses_its_rows(docs: Path, tmp_p
     assert_consistent(tmp_path / "index")
 
 
-def test_files_are_committed_in_groups_while_the_run_goes_on(
-    docs: Path, tmp_path: Path, ray_once: None
-) -> None:
+def test_files_are_committed_in_groups_while_the_run_goes_on(docs: Path, tmp_path: Path, ray_once: None) -> None:
     """A reader finds the first files before the last are done."""
     for number in range(60):
         (docs / f"more{number}.txt").write_text(f"Another document, number {number}, about lighthouses.")

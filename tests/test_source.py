@@ -186,7 +186,16 @@ def test_names_that_encode_alike_stay_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["two\nlines.md", "it's \"quoted\".md", "x' OR '1'='1.md", "percent%41.md", "blank end .md", "潮汐 🌊.md", "é.md", "*.md"],
+    [
+        "two\nlines.md",
+        'it\'s "quoted".md',
+        "x' OR '1'='1.md",
+        "percent%41.md",
+        "blank end .md",
+        "潮汐 🌊.md",
+        "é.md",
+        "*.md",
+    ],
 )
 def test_odd_names_are_plain_data(tmp_path: Path, name: str) -> None:
     """Newlines, quotes, percent signs, stars and any script in a name change nothing: the file is listed and read."""

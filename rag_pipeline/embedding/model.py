@@ -34,7 +34,7 @@ class Model:
         normalize: Whether vectors have length 1.
         document_prefix: Put before every document prompt.
         query_prefix: Put before every query.
-        dtype: The engine's number format.
+        dtype: The engine's number format as the recipe names it; ``auto`` leaves it to the device.
         engine_args: The recipe's own arguments for the engine, as JSON.
     """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def engine_kwargs(model: Model, config: EmbeddingConfig, on_gpu: bool) -> dict[s
     """Arguments of the engine: the model's own limits, batch budgets for the device, then the recipe's."""
     budget = {"max_num_seqs": 1024, "max_num_batched_tokens": 32768} if on_gpu else {"max_num_seqs": 128}
     return {
-        "dtype": model.dtype,
+        "dtype": engine_dtype(model, on_gpu),
         "max_model_len": model.max_tokens,
         "disable_log_stats": True,
         "enforce_eager": not on_gpu,
@@ -88,6 +89,22 @@ def engine_kwargs(model: Model, config: EmbeddingConfig, on_gpu: bool) -> dict[s
         **budget,
         **config.engine_args,
     }
+
+
+def engine_dtype(model: Model, on_gpu: bool) -> str:
+    """The number format to compute in: bfloat16 is several times faster where it is native, slower where not."""
+    if model.dtype != "auto":
+        return model.dtype
+    native = on_gpu or bool({"avx512_bf16", "amx_bf16"} & _cpu_flags())
+    return "bfloat16" if native else "float32"
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def engine_environment(on_gpu: bool) -> dict[str, str]:
