@@ -67,7 +67,7 @@ def hash_config(source: Path, index: Path, **sections: Any) -> Config:
     return Config.model_validate({"source": str(source), "output": str(index), "recipe": recipe, **sections})
 
 
-def vllm_config(source: Path, index: Path, dtype: str = "bfloat16") -> Config:
+def vllm_config(source: Path, index: Path, dtype: str = "auto") -> Config:
     """A config with the real engine."""
     recipe = {"embedding": {"dtype": dtype}}
     return Config.model_validate({"source": str(source), "output": str(index), "recipe": recipe})

@@ -4,7 +4,7 @@ import unicodedata
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_pipeline.config import CleanConfig
@@ -185,7 +185,9 @@ _FORMS = st.sampled_from(["NFC", "NFKC"])
 _KINDS = st.sampled_from(["paragraph", "heading", "code", "list", "table"])
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(
+    max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     st.lists(st.builds(Block, _ODD, _KINDS), max_size=4),
     _ODD,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pymupdf
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_pipeline.config import MarkdownConfig, ParseConfig, PdfConfig
@@ -243,7 +243,7 @@ _SNIPPETS = [
 ]
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(_SNIPPETS), min_size=1, max_size=12), st.integers(1, 3))
 def test_blocks_are_slices_of_the_source_in_order(snippets: list[str], blank_lines: int) -> None:
     """Whatever stands next to what, blocks are the source's own lines, in order, and no word is left out."""

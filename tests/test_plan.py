@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_pipeline.plan import RETRIED, PlanRules, make_plan
@@ -387,7 +387,9 @@ _SKIPS = st.sampled_from([None, None, None, "skipped:excluded", "failed:unreadab
 _STATES = st.sampled_from(["indexed", "indexed", "partial", "failed:timeout", "skipped:excluded", "failed:parse"])
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@settings(
+    max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     st.lists(st.builds(_file, _NAMES, st.integers(0, 2), _STAMPS, _SKIPS), unique_by=lambda file: file.path),
     st.lists(

@@ -462,7 +462,7 @@ def _s3(folder: Path, monkeypatch: pytest.MonkeyPatch, prefix: str = "bucket/doc
 
 
 def test_a_prefix_lists_what_is_below_it_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects below the prefix are listed relative to it and sorted; those of a neighbour with a longer name are not."""
+    """Objects below the prefix are listed relative to it and sorted; those of a longer-named neighbour are not."""
     for name in ("docs/b.md", "docs/a/c.md", "docs2/d.md", "e.md"):
         _write(tmp_path / "bucket" / name, name)
     source = _s3(tmp_path, monkeypatch)
