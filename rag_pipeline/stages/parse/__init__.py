@@ -28,6 +28,11 @@ def media_type_of(path: str) -> str | None:
     return _EXTENSIONS.get(name.rsplit(".", 1)[-1].lower()) if "." in name else None
 
 
+def _is_pdf(data: bytes, named_as_text: bool) -> bool:
+    """PDF readers allow junk before the mark; a text may speak of PDFs and must begin with it to be one."""
+    return data.lstrip().startswith(b"%PDF-") if named_as_text else b"%PDF-" in data[:1024]
+
+
 def parse(file: FileBytes, settings: ParseConfig) -> Document:
     """Turns a file into blocks in reading order.
 
@@ -38,7 +43,7 @@ def parse(file: FileBytes, settings: ParseConfig) -> Document:
     if not file.data.strip():
         raise DocumentError("empty", "the file holds no bytes" if not file.data else "the file holds only blanks")
     media_type = media_type_of(file.path)
-    if b"%PDF-" in file.data[:1024]:
+    if _is_pdf(file.data, named_as_text=media_type in ("markdown", "text")):
         from rag_pipeline.stages.parse.pdf import parse_pdf
 
         return parse_pdf(file, settings.pdf)

@@ -70,7 +70,7 @@ def heading_text(inline: Token) -> str:
 def _front_matter_title(content: str) -> str:
     try:
         data = yaml.safe_load(content)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         return ""
     title = data.get("title") if isinstance(data, dict) else None
     return " ".join(str(title).split()) if title else ""

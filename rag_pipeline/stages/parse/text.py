@@ -15,6 +15,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# The encodings old files really have; asked about all it knows, charset-normalizer guesses DOS code pages for Latin-1.
+_LEGACY = ["cp1252", "cp1250", "cp1251", "cp1253", "koi8_r", "gb18030", "cp932", "euc_jp", "euc_kr", "big5"]
 MAX_REPLACED_SHARE = 0.05
 
 
@@ -38,12 +40,13 @@ def decode(data: bytes) -> tuple[str, int]:
         return _newlines(data.decode("utf-8")), 0
     except UnicodeDecodeError as error:
         strict = error
-    text, replaced = _counted(data, "utf-8")
+    text = data.decode("utf-8", "replace")
+    replaced = text.count("\ufffd")
     if replaced <= MAX_REPLACED_SHARE * len(text) / 10:  # a few bad bytes in a UTF-8 text
-        return text, replaced
+        return _newlines(text), replaced
     from charset_normalizer import from_bytes
 
-    best = from_bytes(data).best()
+    best = from_bytes(data, cp_isolation=_LEGACY).best()
     if best is None:
         raise DocumentError("failed:encoding", f"not UTF-8 (byte {strict.start}) and no other encoding fits")
     return _counted(data, best.encoding)
@@ -64,6 +67,6 @@ def _newlines(text: str) -> str:
 def parse_text(file: FileBytes) -> Document:
     """Splits plain text into paragraphs at blank lines; form feeds count as blank lines."""
     text, replaced = decode(file.data)
-    paragraphs = re.split(r"\n[^\S\n]*(?:\n[^\S\n]*)+|\f", text)
+    paragraphs = re.split(r"\n(?:[^\S\n]*\n)+|\f", text)
     blocks = tuple(Block(part.strip("\n")) for part in paragraphs if part.strip())
     return Document(file.path, "text", "", blocks, replaced_chars=replaced)
