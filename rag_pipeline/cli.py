@@ -72,7 +72,7 @@ def plan_command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"changes": plan.changes, **plan_paths(plan), "doubt": plan.doubt}, ensure_ascii=False))
     else:
-        print_plan(_stdout(), plan)
+        print_plan(plan)
     return errors.EXIT_DELETES_WITHHELD if plan.doubt else errors.EXIT_OK
 
 
@@ -102,7 +102,9 @@ def query_command(args: argparse.Namespace) -> int:
     for hit in hits:
         place = ", ".join(part for part in (f"page {hit.page}" if hit.page else "", " > ".join(hit.section)) if part)
         span = f"[{hit.start_char}:{hit.end_char}]"
-        print(f"{hit.rank}. {hit.path} {span}" + (f" ({place})" if place else "") + f"  score {hit.score:.3f}")
+        print(
+            f"{hit.rank}. {_one_line(hit.path)} {span}" + (f" ({place})" if place else "") + f"  score {hit.score:.3f}"
+        )
         print("   " + " ".join(hit.text.split())[:400])
     if not hits:
         print("no hits", file=sys.stderr)
@@ -176,25 +178,21 @@ def _config(args: argparse.Namespace) -> Config:
 
 
 def _print_status(shown: list[ManifestRow], rows: list[ManifestRow]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1))
-    for name in ("state", "path", "pages", "chunks", "rejected", "reason"):
-        table.add_column(name, justify="right" if name in ("pages", "chunks", "rejected") else "left")
+    """One line a file, columns aligned, nothing cut: the lines are made to be searched."""
+    states = max((len(row.state) for row in shown), default=0)
+    paths = min(60, max((len(row.path) for row in shown), default=0))
     for row in shown:
-        rejected = ", ".join(f"{count} {why}" for why, count in row.rejects.items())
-        pages = "" if row.pages is None else str(row.pages)
-        table.add_row(row.state, row.path, pages, str(row.chunks), rejected, row.reason)
-    console = _stdout()
-    console.print(table, markup=False)
+        pages = "" if row.pages is None else f"{row.pages} pages, "
+        rejects = "".join(f", {count} {why}" for why, count in row.rejects.items())
+        reason = f"  {row.reason}" if row.reason else ""
+        print(f"{row.state:<{states}}  {_one_line(row.path):<{paths}}  {pages}{row.chunks} chunks{rejects}{reason}")
     counts = ", ".join(f"{count} {state}" for state, count in count_states(row.state for row in rows).items())
-    console.print(f"{len(rows)} files: {counts}; {sum(row.chunks for row in rows)} chunks", highlight=False)
+    print(f"{len(rows)} files: {counts}; {sum(row.chunks for row in rows)} chunks")
 
 
-def _stdout() -> Console:
-    from rich.console import Console
-
-    return Console(soft_wrap=True)
+def _one_line(path: str) -> str:
+    """A path that cannot break a line of output: control characters are shown escaped."""
+    return path if path.isprintable() else repr(path)[1:-1]
 
 
 def _stderr() -> Console:

@@ -72,7 +72,7 @@ class ParseConfig(_Section):
 class CleanConfig(_Section):
     """recipe.clean."""
 
-    unicode_form: Literal["NFC", "NFKC"] = "NFC"
+    unicode_form: Literal["NFC", "NFKC"] = Field("NFC", description="Unicode normalization of all text.")
     join_lines: bool = Field(True, description="Join wrapped lines of PDF paragraphs, and words hyphenated over them.")
 
 

@@ -138,6 +138,7 @@ class Progress:
     files_done: int = 0
     files_total: int = 0
     chunks: int = 0
+    embedded: int = 0
     tokens: int = 0
     rejects: int = 0
     embed_s: float = 0.0
@@ -294,6 +295,7 @@ class _Run:
                     files_done=unchanged + committer.files_committed,
                     files_total=total,
                     chunks=report.chunks["embedded"] + report.chunks["reused"],
+                    embedded=report.chunks["embedded"],
                     tokens=report.tokens,
                     rejects=report.chunks["rejected"],
                     embed_s=busy_seconds(committer.engine_busy),

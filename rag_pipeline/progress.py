@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from rag_pipeline.errors import EXIT_OK
 from rag_pipeline.records import Plan, Report
@@ -76,13 +75,11 @@ class _Plain:
 def _rates(state: Any) -> str:
     if not state.chunks:
         return ""
-    per_second = (
-        f"{state.chunks / state.embed_s:.0f} chunks/s, {state.tokens / state.embed_s:.0f} tokens/s"
-        if state.embed_s
-        else ""
-    )
+    rates = ""
+    if state.embed_s and state.embedded:
+        rates = f", {state.embedded / state.embed_s:.0f} chunks/s, {state.tokens / state.embed_s:.0f} tokens/s"
     rejects = f", {state.rejects} rejects" if state.rejects else ""
-    return f"{state.chunks} chunks {per_second}{rejects}".strip()
+    return f"{state.chunks} chunks{rates}{rejects}"
 
 
 def print_summary(console: Console, report: Report) -> None:
@@ -110,16 +107,15 @@ def print_summary(console: Console, report: Report) -> None:
         console.print(f"  exit code {report.exit_code}", highlight=False)
 
 
-def print_plan(console: Console, plan: Plan) -> None:
-    """A plan for a person: counts, then every path that would change."""
-    console.print(", ".join(f"{count} {kind}" for kind, count in plan.changes.items()), highlight=False)
-    table = Table(show_header=False, box=None, padding=(0, 1))
+def print_plan(plan: Plan) -> None:
+    """A plan for a person: counts, then a line for every path that would change, on stdout."""
+    print(", ".join(f"{count} {kind}" for kind, count in plan.changes.items()))
     for kind, paths in plan_paths(plan).items():
         for path in paths:
-            table.add_row(kind, path if isinstance(path, str) else f"{path[0]} → {path[1]}")
-    console.print(table)
+            shown = path if isinstance(path, str) else " → ".join(path)
+            print(f"{kind:<9} {shown if shown.isprintable() else repr(shown)[1:-1]}")
     if plan.doubt:
-        console.print(f"deletes withheld: {plan.doubt}", style="red", highlight=False)
+        print(f"deletes withheld: {plan.doubt}")
 
 
 def plan_paths(plan: Plan) -> dict[str, list[Any]]:
