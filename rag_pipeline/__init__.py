@@ -21,10 +21,10 @@ from rag_pipeline.errors import (
     StoppedError,
     StoreError,
 )
-from rag_pipeline.records import Hit, ManifestRow, Plan, Report
+from rag_pipeline.records import NO_LIMITS, Hit, Limits, ManifestRow, Plan, Report
 
 if TYPE_CHECKING:
-    from rag_pipeline.pipeline import Progress
+    from rag_pipeline.run import Progress
 
 __all__ = [
     "Config",
@@ -32,6 +32,7 @@ __all__ = [
     "DocumentError",
     "EmbeddingError",
     "Hit",
+    "Limits",
     "LockedError",
     "ManifestRow",
     "Plan",
@@ -60,7 +61,7 @@ def index(
     *,
     index: str | None = None,
     config: Settings = None,
-    allow_deletes: bool = False,
+    limits: Limits = NO_LIMITS,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
     """Brings the index in step with the source; see `pipeline.index` for what it raises.
@@ -69,17 +70,17 @@ def index(
         source: A folder; default: the config's.
         index: Where the index is; default: the config's, else ``./index``.
         config: A `Config`, or the path of a YAML file.
-        allow_deletes: Remove the rows of vanished files however many they are.
-        on_progress: Called with a `pipeline.Progress` after every change.
+        limits: How far the run may go.
+        on_progress: Called with a `run.Progress` after every change.
     """
     from rag_pipeline import pipeline
 
     settings = _config(config, source, index)
-    return pipeline.index(settings, allow_deletes=allow_deletes, on_progress=on_progress)
+    return pipeline.index(settings, limits, on_progress=on_progress)
 
 
 def plan(source: str | None = None, *, index: str | None = None, config: Settings = None) -> Plan:
-    """Says what `index` would do, without doing anything."""
+    """Says what `index` would do and cost, without doing anything."""
     from rag_pipeline import pipeline
 
     return pipeline.plan(_config(config, source, index))

@@ -12,11 +12,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag_pipeline import errors
 from rag_pipeline.config import Config, load_config
-from rag_pipeline.records import ManifestRow, count_states, is_failure
+from rag_pipeline.records import Limits, ManifestRow, count_states, is_failure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,9 +54,7 @@ def index_command(args: argparse.Namespace) -> int:
 
     console = _stderr()
     with show_progress(console, quiet=args.quiet or args.verbose) as on_progress:
-        report = pipeline.index(
-            _config(args), allow_deletes=args.allow_deletes, verbose=args.verbose, on_progress=on_progress
-        )
+        report = pipeline.index(_config(args), _limits(args), verbose=args.verbose, on_progress=on_progress)
     if args.json:
         print(report_json(report))
     if not args.quiet:
@@ -68,9 +67,10 @@ def plan_command(args: argparse.Namespace) -> int:
     from rag_pipeline import pipeline
     from rag_pipeline.progress import plan_paths, print_plan
 
-    plan = pipeline.plan(_config(args), allow_deletes=args.allow_deletes)
+    plan = pipeline.plan(_config(args), _limits(args), quick=args.quick)
     if args.json:
-        print(json.dumps({"changes": plan.changes, **plan_paths(plan), "doubt": plan.doubt}, ensure_ascii=False))
+        work = asdict(plan.work) if plan.work else None
+        print(json.dumps({"changes": plan.changes, **plan_paths(plan), "doubt": plan.doubt, "work": work}))
     else:
         print_plan(plan)
     return errors.EXIT_DELETES_WITHHELD if plan.doubt else errors.EXIT_OK
@@ -108,6 +108,56 @@ def query_command(args: argparse.Namespace) -> int:
         print("   " + " ".join(hit.text.split())[:400])
     if not hits:
         print("no hits", file=sys.stderr)
+    return errors.EXIT_OK
+
+
+def verify_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline verify`: say whether log, manifest and table agree."""
+    from rag_pipeline import maintenance
+
+    problems = maintenance.verify(_config(args))
+    for problem in problems:
+        print(json.dumps(asdict(problem)) if args.json else f"{problem.kind}: {_one_line(problem.what)}")
+    if not problems:
+        print("log, manifest and table agree", file=sys.stderr)
+    inconsistent = any(problem.kind != "leftover" for problem in problems)
+    return errors.EXIT_INCONSISTENT if inconsistent else errors.EXIT_OK
+
+
+def repair_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline repair`: make the table anew from the log."""
+    from rag_pipeline import maintenance
+
+    done = maintenance.repair(_config(args))
+    print(json.dumps({"done": done}) if args.json else "\n".join(map(_one_line, done)))
+    return errors.EXIT_OK
+
+
+def export_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline export`: the current rows as clean Parquet."""
+    from rag_pipeline import maintenance
+
+    rows = maintenance.export(_config(args), Path(args.to))
+    print(json.dumps({"rows": rows}) if args.json else f"{rows} rows written to {args.to}")
+    return errors.EXIT_OK
+
+
+def vacuum_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline vacuum`: drop what is superseded."""
+    from rag_pipeline import maintenance
+
+    freed = maintenance.vacuum(_config(args))
+    text = f"{freed['rows_dropped']} superseded rows dropped, {freed['bytes_freed'] / 1e6:.1f} MB freed"
+    print(json.dumps(freed) if args.json else text)
+    return errors.EXIT_OK
+
+
+def rollback_command(args: argparse.Namespace) -> int:
+    """`rag-pipeline rollback`: go back to the state after a run."""
+    from rag_pipeline import maintenance
+
+    versions = maintenance.rollback(_config(args), args.run_id)
+    print(json.dumps(versions) if args.json else f"the index is as it was after run {args.run_id}")
     return errors.EXIT_OK
 
 
@@ -154,7 +204,11 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("source", nargs="?", metavar="SOURCE", help="a folder (default: the config's)")
         index_options(added)
         added.add_argument("--allow-deletes", action="store_true", help="delete however many files are gone")
-        if name == "index":
+        added.add_argument("--max-deletes", type=int, metavar="N", help="keep all rows when more files are gone")
+        if name == "plan":
+            added.add_argument("--quick", action="store_true", help="compare only, do not prepare files")
+        else:
+            added.add_argument("--max-embed-tokens", type=int, metavar="N", help="refuse a run that would embed more")
             added.add_argument("--verbose", action="store_true", help="show what Ray and the engine print")
             added.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
@@ -168,6 +222,20 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("-k", type=int, default=5, metavar="N", help="how many hits (default 5)")
     added.add_argument("--where", metavar="SQL", help="filter, such as \"path LIKE 'notes/%%' AND page = 3\"")
 
+    for name, run, text in (
+        ("verify", verify_command, "Compare log, manifest and table row by row; exit code 5 if they disagree."),
+        ("repair", repair_command, "Make the table anew from the log, without an engine."),
+        ("export", export_command, "Write exactly the current rows as clean Parquet."),
+        ("vacuum", vacuum_command, "Drop old versions and superseded rows; deleted text leaves the disk."),
+        ("rollback", rollback_command, "Go back to the state after a run."),
+    ):
+        added = command(name, run, text)
+        index_options(added)
+        if name == "export":
+            added.add_argument("--to", required=True, metavar="DIR", help="a new or empty folder")
+        if name == "rollback":
+            added.add_argument("run_id", metavar="RUN_ID", help="as in runs/<id>.json")
+
     added = command("check", check_command, "Validate a config and print its fingerprints.")
     added.add_argument("file", metavar="FILE", help="a YAML config")
     return parser
@@ -175,6 +243,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _config(args: argparse.Namespace) -> Config:
     return load_config(args.config).with_paths(getattr(args, "source", None), args.index)
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    return Limits(args.allow_deletes, args.max_deletes, getattr(args, "max_embed_tokens", None))
 
 
 def _print_status(shown: list[ManifestRow], rows: list[ManifestRow]) -> None:

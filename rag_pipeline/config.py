@@ -136,6 +136,8 @@ class RuntimeConfig(_Section):
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
     commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")
+    compact_after_fragments: int = Field(32, ge=1, description="Compact the table when it has more fragments.")
+    keep_days: float = Field(7, ge=0, description="Old versions of the table are kept this long, for `rollback`.")
     ray_address: str | None = Field(None, description="An existing Ray cluster; default: a private local one.")
     num_cpus: int | None = Field(None, ge=1, description="CPUs given to the private cluster; default: all.")
 

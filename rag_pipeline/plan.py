@@ -16,7 +16,15 @@ from rag_pipeline.records import File, Listing, ManifestRow, Plan
 RACY_NS = 2_000_000_000
 MIN_DELETES_IN_DOUBT = 10
 # States another attempt may cure; all others wait for the file or the recipe to change.
-RETRIED = ("failed:unreadable", "failed:vanished", "failed:engine", "failed:timeout", "failed:crash", "failed:memory")
+RETRIED = (
+    "failed:unreadable",
+    "failed:vanished",
+    "failed:engine",
+    "failed:timeout",
+    "failed:crash",
+    "failed:memory",
+    "failed:lost",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +33,15 @@ class PlanRules:
 
     Attributes:
         fingerprints: Recipe fingerprint per media type; key ``""`` for files of unknown type.
-        embedding_fingerprint: Part of the above; kept apart only to explain.
         allow_deletes: Delete however many files are gone.
+        max_deletes: More deletes than this are withheld.
         max_deleted_share: Above this share of known files, and above ten, deletes are withheld.
     """
 
     fingerprints: Mapping[str, str]
     allow_deletes: bool = False
     max_deleted_share: float = 0.3
+    max_deletes: int | None = None
 
 
 @dataclass(slots=True)
@@ -132,6 +141,8 @@ def _find_moves(
 def _doubt(
     listing: Listing, known: Mapping[str, ManifestRow], deleted: list[str], hidden: list[str], rules: PlanRules
 ) -> str:
+    if rules.max_deletes is not None and len(deleted) > rules.max_deletes:
+        return f"{len(deleted)} known files are gone, more than --max-deletes {rules.max_deletes}"
     if rules.allow_deletes:
         return ""
     if hidden:

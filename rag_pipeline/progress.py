@@ -28,7 +28,7 @@ _PLAIN_EVERY_S = 10.0
 
 @contextmanager
 def show_progress(console: Console, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Yields a function that takes `pipeline.Progress`: a bar on a terminal, a line every 10 s elsewhere."""
+    """Yields a function that takes `run.Progress`: a bar on a terminal, a line every 10 s elsewhere."""
     if quiet:
         yield lambda _: None
         return
@@ -114,6 +114,10 @@ def print_plan(plan: Plan) -> None:
         for path in paths:
             shown = path if isinstance(path, str) else " → ".join(path)
             print(f"{kind:<9} {shown if shown.isprintable() else repr(shown)[1:-1]}")
+    if plan.work:
+        work = plan.work
+        time_needed = "" if work.seconds is None else f", about {work.seconds:.0f} s at the last run's rate"
+        print(f"{work.embed} chunks to embed ({work.tokens} tokens{time_needed}), {work.reuse} to reuse")
     if plan.doubt:
         print(f"deletes withheld: {plan.doubt}")
 

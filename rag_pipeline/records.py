@@ -239,6 +239,41 @@ class ManifestRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How far a run may go.
+
+    Attributes:
+        allow_deletes: Remove the rows of vanished files however many they are.
+        max_deletes: Withhold deletes when more files than this are gone.
+        max_embed_tokens: Refuse, before anything is embedded, a run that would embed more tokens.
+    """
+
+    allow_deletes: bool = False
+    max_deletes: int | None = None
+    max_embed_tokens: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan would cost.
+
+    Attributes:
+        embed: Chunks whose prompt no vector is known for.
+        reuse: Chunks whose vector is known, or is that of an equal prompt in the same run.
+        tokens: Tokens of the chunks to embed, special tokens included.
+        seconds: What embedding would take at the last runs' measured rate, or ``None`` without one.
+    """
+
+    embed: int
+    reuse: int
+    tokens: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a run would do, by kind of change; paths sorted.
 
@@ -251,6 +286,7 @@ class Plan:
         unchanged: Files to leave alone.
         touched: Unchanged files whose modification time moved; only the manifest learns of it.
         doubt: Why deletes are withheld, or empty.
+        work: What it would cost, where that was asked for.
     """
 
     added: tuple[File, ...] = ()
@@ -261,6 +297,7 @@ class Plan:
     unchanged: tuple[File, ...] = ()
     touched: tuple[File, ...] = ()
     doubt: str = ""
+    work: Work | None = None
 
     @property
     def to_process(self) -> tuple[File, ...]:
@@ -313,6 +350,7 @@ class Report:
         stages: Stage to ``{seconds, rows}``; busy seconds summed over workers, except ``embed``,
             whose seconds are wall time with at least one batch in the engine.
         throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1.
+        versions: Versions of the tables `chunks` and `files` after the run, for `rollback`.
         rejects: Files not fully indexed: path, state, reason.
         warnings: One sentence each.
     """
@@ -332,6 +370,7 @@ class Report:
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     throughput: dict[str, float] = field(default_factory=dict)
     recipe: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     rejects: list[dict[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

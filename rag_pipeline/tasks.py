@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from rag_pipeline import schema
 from rag_pipeline.config import RecipeConfig
 from rag_pipeline.embedding.model import Model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
-from rag_pipeline.records import Chunk, File, Verdict, short_hash
+from rag_pipeline.records import Chunk, File, Tokenizer, Verdict, short_hash
 from rag_pipeline.source import Source
 from rag_pipeline.store import Layout
 from rag_pipeline.store.parquet import write_part
@@ -47,6 +47,9 @@ class Job:
     run_id: str
 
 
+Prepare = Callable[[File, Job, Tokenizer], tuple[list[Chunk], Verdict]]
+
+
 class Clock:
     """Busy seconds per stage."""
 
@@ -68,7 +71,7 @@ def files_to_table(files: list[File]) -> pa.Table:
     return pa.Table.from_pylist([{"file": json.dumps(asdict(file))} for file in files])
 
 
-def prepare_block(block: pa.Table, job: Job, prepare: Any) -> Iterator[pa.Table]:
+def prepare_block(block: pa.Table, job: Job, prepare: Prepare) -> Iterator[pa.Table]:
     """Runs `pipeline.prepare` on every file of a block; yields rows in tables of bounded size."""
     tokenizer = load_tokenizer(job.model)
     stream = schema.stream_schema(job.model.dimension)
@@ -199,7 +202,7 @@ def write_rows(rows: pa.Table, job: Job) -> str:
     for name, value in constants.items():
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
     full = schema.conform(rows, schema.chunk_schema(job.model.dimension))
-    return write_part(job.layout.run_parts(job.run_id), full, job.model.fingerprint)
+    return write_part(job.layout.run_parts(job.run_id), full, job.model.to_json())
 
 
 def ordinals_by_doc(rows: pa.Table) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ import pytest
 
 from rag_pipeline import pipeline
 from rag_pipeline.config import Config
-from rag_pipeline.records import Report
+from rag_pipeline.records import Limits, Report
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,7 +55,8 @@ def index(ray_once: None, tmp_path: Path) -> Index:
     """Runs the pipeline with the fake engine: `index(docs, recipe={...}, allow_deletes=True)`."""
 
     def run(source: Path, allow_deletes: bool = False, **sections: Any) -> Report:
-        return pipeline.index(hash_config(source, tmp_path / "index", **sections), allow_deletes=allow_deletes)
+        limits = Limits(allow_deletes=allow_deletes)
+        return pipeline.index(hash_config(source, tmp_path / "index", **sections), limits)
 
     return run
 

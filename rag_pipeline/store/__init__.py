@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rag_pipeline.errors import ConfigError, IndexNotWritableError, RagPipelineError, StoreError
+
+_STAGING = "lancedb-next-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Layout:
     """The places of one index; see README.md, "What is on disk"."""
 
     root: Path
+    database: str = "lancedb"
 
     @classmethod
     def at(cls, path: str) -> Layout:
@@ -35,7 +38,20 @@ class Layout:
     @property
     def lancedb(self) -> Path:
         """The LanceDB database with the tables `chunks` and `files`."""
-        return self.root / "lancedb"
+        return self.root / self.database
+
+    def staging(self, embedding_fingerprint: str) -> Layout:
+        """The same index with a database beside the serving one, where another model's table is built."""
+        return replace(self, database=f"{_STAGING}{embedding_fingerprint[:16]}")
+
+    @property
+    def is_staging(self) -> bool:
+        """Whether this is the layout of a table under construction."""
+        return self.database.startswith(_STAGING)
+
+    def stagings(self) -> list[Path]:
+        """Databases under construction, of this model or others."""
+        return sorted(self.root.glob(f"{_STAGING}*"))
 
     @property
     def parquet(self) -> Path:

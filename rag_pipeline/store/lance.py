@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from rag_pipeline.store import Layout, store_errors
 TABLE = "chunks"
 _METADATA = "rag_pipeline.embedding"
 _HEX = re.compile(r"[0-9a-f]{32}")
-_OPTIMIZE_AFTER_FRAGMENTS = 32
 
 
 class ChunkTable:
@@ -57,6 +56,16 @@ class ChunkTable:
             return cls(layout, lancedb.connect(str(layout.lancedb)).create_table(TABLE, schema=schema))
 
     @classmethod
+    def overwrite(cls, layout: Layout, rows: pa.RecordBatchReader, embedding: str) -> ChunkTable:
+        """Replaces the whole table, its schema included, as one version; readers see the old one till then."""
+        import lancedb
+
+        schema = rows.schema.with_metadata({_METADATA: embedding})
+        with store_errors("replacing the table", layout.lancedb):
+            database = lancedb.connect(str(layout.lancedb))
+            return cls(layout, database.create_table(TABLE, data=rows, schema=schema, mode="overwrite"))
+
+    @classmethod
     def exists(cls, layout: Layout) -> bool:
         """Whether there is a table."""
         return (layout.lancedb / f"{TABLE}.lance").exists()
@@ -72,16 +81,49 @@ class ChunkTable:
         """The table's Arrow schema."""
         return self._table.schema
 
+    @property
+    def version(self) -> int:
+        """Number of the current version."""
+        return int(self._table.version)
+
+    def restore(self, version: int) -> None:
+        """Makes an earlier version the current one, as a new version.
+
+        Raises:
+            StoreError: That version is no longer kept.
+        """
+        with store_errors(f"restoring version {version} of the table", self._layout.lancedb):
+            self._table.checkout(version)
+            self._table.restore()
+
+    def scan(self) -> Iterator[pa.Table]:
+        """Yields all rows in batches, without the index's own columns."""
+        query = self._table.search().select(self._table.schema.names).limit(max(1, self.count()))
+        for batch in query.to_batches():
+            yield pa.Table.from_batches([batch])
+
+    def unindexed_rows(self) -> dict[str, int]:
+        """Index name to rows it does not cover yet."""
+        names = [index.name for index in self._table.list_indices()]
+        return {name: int(self._table.index_stats(name).num_unindexed_rows) for name in names}
+
     def count(self) -> int:
         """Rows of the current version."""
         return int(self._table.count_rows())
 
-    def doc_ids(self) -> set[str]:
-        """Files that have rows."""
+    def run_of_doc(self) -> dict[str, str]:
+        """Files that have rows, and the run that wrote them."""
         if not self.count():
-            return set()
-        rows = self._table.search().select(["doc_id"]).limit(self.count()).to_arrow()
-        return set(rows.column("doc_id").unique().to_pylist())
+            return {}
+        rows = self._table.search().select(["doc_id", "run_id"]).limit(self.count()).to_arrow()
+        pairs = rows.group_by(["doc_id", "run_id"]).aggregate([])
+        return dict(zip(pairs["doc_id"].to_pylist(), pairs["run_id"].to_pylist(), strict=True))
+
+    def reader(self) -> pa.RecordBatchReader:
+        """All rows as a stream."""
+        schema = self._table.schema.remove_metadata()
+        batches = (batch.replace_schema_metadata() for table in self.scan() for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def add(self, rows: pa.RecordBatchReader) -> None:
         """Appends rows of files that have none yet, as one version."""
@@ -107,11 +149,16 @@ class ChunkTable:
             with store_errors("deleting rows from the table", self._layout.lancedb):
                 self._table.delete(condition)
 
-    def optimize(self) -> None:
-        """Compacts when there are many small fragments; versions of the last day stay for open readers."""
+    def optimize(self, after_fragments: int, keep: timedelta) -> None:
+        """Compacts when there are more fragments than this; versions younger than `keep` stay for readers."""
         with store_errors("compacting the table", self._layout.lancedb):
-            if self._table.stats()["fragment_stats"]["num_fragments"] > _OPTIMIZE_AFTER_FRAGMENTS:
-                self._table.optimize(cleanup_older_than=timedelta(days=1))
+            if self._table.stats()["fragment_stats"]["num_fragments"] > after_fragments:
+                self._table.optimize(cleanup_older_than=keep)
+
+    def drop_history(self) -> None:
+        """Drops every version but the current one, and the files only they need. Needs that nobody reads them."""
+        with store_errors("dropping old versions of the table", self._layout.lancedb):
+            self._table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
     def nearest(self, vector: np.ndarray, k: int, where: str | None, columns: list[str]) -> pa.Table:
         """The k rows nearest by cosine distance, nearest first, filtered before they are ranked.

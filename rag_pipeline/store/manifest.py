@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,35 @@ class Manifest:
             with store_errors("writing the manifest", self._folder):
                 self._table.delete(f"doc_id IN ({', '.join(ids[first : first + _BATCH])})")
 
-    def snapshot(self) -> None:
-        """Compacts the table and writes the snapshot that the next run reads first."""
-        from datetime import timedelta
+    @property
+    def version(self) -> int:
+        """Number of the current version."""
+        return int(self._table.version)
 
+    def restore(self, version: int) -> None:
+        """Makes an earlier version the current one.
+
+        Raises:
+            StoreError: That version is no longer kept.
+        """
+        with store_errors(f"restoring version {version} of the manifest", self._folder):
+            self._table.checkout(version)
+            self._table.restore()
+
+    def overwrite(self, rows: Iterable[ManifestRow]) -> None:
+        """Replaces all rows, as one version."""
+        import lancedb
+
+        table = pa.Table.from_pylist([_to_row(row) for row in rows], schema=FILES_SCHEMA)
+        with store_errors("replacing the manifest", self._folder):
+            database = lancedb.connect(str(self._layout.lancedb))
+            self._handle = database.create_table(TABLE, data=table, schema=FILES_SCHEMA, mode="overwrite")
+
+    def snapshot(self, keep: timedelta) -> None:
+        """Compacts the table, keeping versions this young, and writes the snapshot that the next run reads first."""
         with store_errors("compacting the manifest", self._folder):
             if self._table.stats()["fragment_stats"]["num_fragments"] > 1:
-                self._table.optimize(cleanup_older_than=timedelta(hours=1))
+                self._table.optimize(cleanup_older_than=keep, delete_unverified=not keep)
             table = self._table.to_arrow()
         stamped = table.replace_schema_metadata({_STAMP: self._version().encode()})
         sink = pa.BufferOutputStream()
@@ -86,7 +109,7 @@ class Manifest:
 
     @property
     def _snapshot_path(self) -> Path:
-        return self._layout.root / "files.arrow"
+        return self._layout.lancedb / "files.arrow"
 
     @property
     def _table(self) -> Any:

@@ -6,22 +6,25 @@ nothing of which rows are current: the manifest says that.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rag_pipeline.store import Layout, store_errors, sync_folder
 
-_FINGERPRINT = b"embedding_fingerprint"
+_EMBEDDING = b"rag_pipeline.embedding"
 _TEMP_PREFIX = ".tmp-"
 
 
-def write_part(folder: Path, table: pa.Table, embedding_fingerprint: str) -> str:
-    """Writes rows as one durable part.
+def write_part(folder: Path, table: pa.Table, embedding: str) -> str:
+    """Writes rows as one durable part; `embedding` (JSON of the model) goes into its footer.
 
     Returns:
         The part's name within the log, ``run=<id>/part-<unique>.parquet``.
@@ -31,7 +34,7 @@ def write_part(folder: Path, table: pa.Table, embedding_fingerprint: str) -> str
     """
     name = f"part-{uuid.uuid4().hex}.parquet"
     temp, final = folder / (_TEMP_PREFIX + name), folder / name
-    table = table.replace_schema_metadata({_FINGERPRINT: embedding_fingerprint.encode()})
+    table = table.replace_schema_metadata({_EMBEDDING: embedding.encode()})
     with store_errors("writing a Parquet part", final):
         try:
             with temp.open("wb") as handle:
@@ -64,12 +67,21 @@ def read_part(layout: Layout, part: str, columns: list[str] | None = None) -> pa
         return pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
 
 
-def part_fingerprint(layout: Layout, part: str) -> str:
-    """The embedding fingerprint of a part's vectors, from its footer."""
+def part_embedding(layout: Layout, part: str) -> dict[str, Any]:
+    """The model of a part's vectors as its footer records it; see `embedding.model.Model.to_json`."""
     path = layout.parquet / part
     with store_errors("reading a Parquet part", path):
         metadata = pq.read_schema(path).metadata or {}
-    return str(metadata.get(_FINGERPRINT, b"").decode())
+    return dict(json.loads(metadata.get(_EMBEDDING, b"{}")))
+
+
+def delete_part(layout: Layout, part: str) -> None:
+    """Removes a part, and its run's folder with the last one."""
+    path = layout.parquet / part
+    with store_errors("deleting a Parquet part", path):
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
 
 def list_parts(layout: Layout) -> Iterator[str]:
@@ -79,9 +91,12 @@ def list_parts(layout: Layout) -> Iterator[str]:
             yield f"{folder.name}/{file.name}"
 
 
-def sweep_temporary(layout: Layout) -> int:
-    """Deletes what a killed writer left half-written; returns how many files. Needs the writer's lock."""
-    left = list(layout.parquet.glob(f"run=*/{_TEMP_PREFIX}*"))
-    for file in left:
+def list_temporary(layout: Layout) -> list[Path]:
+    """What a killed writer left half-written."""
+    return [*layout.parquet.glob(f"run=*/{_TEMP_PREFIX}*"), *layout.root.glob(f"*/{_TEMP_PREFIX}*")]
+
+
+def sweep_temporary(layout: Layout) -> None:
+    """Deletes what a killed writer left half-written. Needs the writer's lock."""
+    for file in list_temporary(layout):
         file.unlink(missing_ok=True)
-    return len(left)

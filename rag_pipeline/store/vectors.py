@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rag_pipeline.schema import from_vectors
 from rag_pipeline.store import Layout
-from rag_pipeline.store.parquet import list_parts, part_fingerprint, read_part
+from rag_pipeline.store.parquet import list_parts, part_embedding, read_part
 
 MISSING = np.uint64(2**64 - 1)
 
@@ -70,7 +70,7 @@ class VectorIndex:
         """Indexes every vector of one fingerprint that the log holds, of finished and of killed runs."""
         index = cls(layout)
         for part in list_parts(layout):
-            if part_fingerprint(layout, part) == embedding_fingerprint:
+            if part_embedding(layout, part).get("fingerprint") == embedding_fingerprint:
                 index.add_part(part, to_keys(read_part(layout, part, ["prompt_hash"]).column(0)))
         return index
 

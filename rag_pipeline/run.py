@@ -1,0 +1,290 @@
+"""One run: from a plan to an index that is in step, and to the report of how it got there.
+
+Decides which database is written: the serving one, or, when the model changed, one beside it that takes
+its place when it is complete. Knows nothing of what the graph does to a file.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from rag_pipeline.commit import Committer, busy_seconds
+from rag_pipeline.config import Config, prepare_fingerprints
+from rag_pipeline.embedding.model import load_model
+from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexError, SourceError, StoppedError
+from rag_pipeline.plan import RETRIED, PlanRules, make_plan
+from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
+from rag_pipeline.schema import EMBED, REUSED, TWIN
+from rag_pipeline.session import ray_session
+from rag_pipeline.source import open_source
+from rag_pipeline.stages.parse import media_type_of
+from rag_pipeline.store import Layout
+from rag_pipeline.store.audit import audit
+from rag_pipeline.store.lance import ChunkTable
+from rag_pipeline.store.manifest import Manifest
+from rag_pipeline.store.reports import complete_report, load_reports, unfinished_runs, write_report
+from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block, rows_of_kind
+
+Graph = Callable[[tuple[File, ...], Job, Config], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is; handed to `on_progress` after every change.
+
+    Attributes:
+        phase: ``list``, ``plan``, ``start``, ``embed`` or ``finish``.
+        chunks: Chunks with a vector so far, new or reused.
+        embed_s: Seconds the engine was at work.
+        seconds: Wall time since the run began.
+    """
+
+    phase: str
+    files_done: int = 0
+    files_total: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    tokens: int = 0
+    rejects: int = 0
+    embed_s: float = 0.0
+    seconds: float = 0.0
+
+
+class Run:
+    """Where a run reads and writes, what it knows, what it reports."""
+
+    def __init__(self, config: Config, limits: Limits, on_progress: Callable[[Progress], None] | None = None) -> None:
+        self.started = time.monotonic()
+        self.config = config
+        self.layout = self._serving = Layout.at(config.output.path)
+        self.source = open_source(config.source)
+        _refuse_nesting(self.source.root, self.layout)
+        self.model = load_model(config.recipe.embedding)
+        self.fingerprints = prepare_fingerprints(config.recipe, self.model.fingerprint)
+        self.manifest = Manifest(self.layout)
+        self.known: dict[str, ManifestRow] = {}
+        self.states: dict[str, tuple[str, str]] = {}
+        self._rules = PlanRules(
+            self.fingerprints, limits.allow_deletes, config.source.max_deleted_share, limits.max_deletes
+        )
+        self._keep = timedelta(days=config.runtime.keep_days)
+        self._on_progress = on_progress or (lambda _: None)
+
+    def progress(self, phase: str, **numbers: Any) -> None:
+        """Tells whoever watches."""
+        self._on_progress(Progress(phase, seconds=time.monotonic() - self.started, **numbers))
+
+    def list(self) -> Listing:
+        """Lists the source; files that nothing here can parse are marked as skipped."""
+        self.progress("list")
+        listing = self.source.list()
+        if not listing.files and not self.manifest.exists():
+            raise SourceError(f"source {self.source.root}: holds no files; check the path")
+        return replace(listing, files=tuple(_mark_unparsable(file) for file in listing.files))
+
+    def plan(self, listing: Listing) -> Plan:
+        """Compares listing and manifest; reads no file but those in doubt. A changed model plans a new table."""
+        self.progress("plan", files_total=len(listing.files))
+        self.known = self._trusted(self.manifest.load())
+        todo = make_plan(listing, self.known, self._rules, self._hash_file)
+        if not any(not file.skip for file in todo.to_process) or not ChunkTable.exists(self.layout):
+            return todo
+        if ChunkTable.open(self.layout).embedding.get("fingerprint") == self.model.fingerprint:
+            return todo
+        serving = self.known
+        self.layout = self.layout.staging(self.model.fingerprint)
+        self.manifest = Manifest(self.layout)
+        self.known = self._trusted(self.manifest.load())
+        new = make_plan(listing, self.known, self._rules, self._hash_file)
+        changed = tuple(file for file in new.added if file.path in serving)
+        added = tuple(file for file in new.added if file.path not in serving)
+        doubt = replace(new, added=added, changed=(*new.changed, *changed), doubt=todo.doubt, withheld=todo.withheld)
+        return doubt
+
+    def _trusted(self, known: dict[str, ManifestRow]) -> dict[str, ManifestRow]:
+        """After a kill: files whose rows in the table are not those of the manifest are to be done again."""
+        if not unfinished_runs(self.layout) or not ChunkTable.exists(self.layout):
+            return known
+        runs = ChunkTable.open(self.layout).run_of_doc()
+        return {
+            path: row if not row.chunks or runs.get(row.doc_id) == row.run_id else replace(row, fingerprint="")
+            for path, row in known.items()
+        }
+
+    def job(self, run_id: str) -> Job:
+        """What every task needs to know."""
+        return Job(self.source, self.config.recipe, self.model, self.fingerprints, self.layout, run_id)
+
+    def estimate(self, todo: Plan, prepare: Prepare) -> Work:
+        """What a plan would cost: reads and prepares its files in this process, without Ray or an engine."""
+        job = self.job("plan")
+        reuse = Reuse(job)
+        counts, tokens = Counter[str](), 0
+        files = [file for file in todo.to_process if not file.skip]
+        for first in range(0, len(files), self.config.runtime.files_per_task):
+            block = files_to_table(files[first : first + self.config.runtime.files_per_task])
+            for table in map(reuse, prepare_block(block, job, prepare)):
+                counts.update(table["kind"].to_pylist())
+                tokens += sum(table["token_count"].take(pa.array(rows_of_kind(table, EMBED))).to_pylist())
+        rates = [report.get("throughput", {}).get("tokens_per_s") for report in load_reports(self.layout)]
+        rate = next((rate for rate in reversed(rates) if rate), None)
+        return Work(counts[EMBED], counts[REUSED] + counts[TWIN], tokens, round(tokens / rate, 1) if rate else None)
+
+    def new_report(self, todo: Plan) -> Report:
+        """An empty report of this run."""
+        now = datetime.now(UTC)
+        run_id = f"{now:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        report = Report(run_id, self.source.root, str(self.layout.root), now.isoformat(timespec="seconds"))
+        report.changes = todo.changes
+        report.recipe = {"embedding": self.model.fingerprint, **{k: v for k, v in self.fingerprints.items() if k}}
+        return report
+
+    def execute(self, todo: Plan, report: Report, graph: Graph, verbose: bool) -> None:
+        """Does what the plan says and completes the report."""
+        self.states = {path: (row.state, row.reason) for path, row in self.known.items()}
+        self.states = {file.path: self.states[file.path] for file in todo.unchanged}
+        killed = unfinished_runs(self.layout)
+        works = bool(todo.to_process or todo.deleted or killed)
+        if works:
+            self._apply(todo, report, graph, verbose)
+        if todo.touched:
+            self.manifest.put(_touched(file, self.known[file.path]) for file in todo.touched)
+        if self.layout.is_staging:
+            self._promote(todo, report)
+        if works or todo.touched:
+            self.manifest.snapshot(self._keep)
+            report.versions = {"chunks": ChunkTable.open(self.layout).version, "files": self.manifest.version}
+        complete_report(report, todo, self.states, time.monotonic() - self.started)
+        for run_id in killed:
+            write_report(self.layout, _report_of_killed(run_id, report))
+        write_report(self.layout, report)
+
+    def _apply(self, todo: Plan, report: Report, graph: Graph, verbose: bool) -> None:
+        self.layout.make()
+        job = self.job(report.run_id)
+        table = (
+            ChunkTable.open(self.layout)
+            if ChunkTable.exists(self.layout)
+            else ChunkTable.create(self.layout, self.model.dimension, self.model.to_json())
+        )
+        has_rows = set(table.run_of_doc())
+        committer = Committer(job, self.config.runtime, table, self.manifest, self.known, has_rows, report)
+        for file in todo.to_process:
+            if file.skip:
+                committer.accept_verdict(_skip_verdict(file, self.fingerprints))
+        try:
+            files = tuple(file for file in todo.to_process if not file.skip)
+            if files:
+                with ray_session(self.config, verbose):
+                    self._stream(graph, files, job, committer, report, len(todo.unchanged))
+            for doc_id in committer.finish():
+                committer.give_up(doc_id, "failed:engine", "its chunks never came out of the engine; run again")
+            committer.commit()
+            self.progress("finish")
+            gone = [self.known[path].doc_id for path in (*todo.deleted, *(old for old, _ in todo.moved))]
+            orphans = has_rows - {row.doc_id for row in self.known.values()} - committer.committed
+            table.delete_all([*gone, *orphans])
+            self.manifest.delete(gone)
+            table.optimize(self.config.runtime.compact_after_fragments, self._keep)
+        except KeyboardInterrupt:
+            committer.commit()
+            done = committer.files_committed
+            raise StoppedError(f"stopped after {done} of {len(todo.to_process)} files; run again to resume") from None
+        self.states |= committer.states
+
+    def _stream(
+        self, graph: Graph, files: tuple[File, ...], job: Job, committer: Committer, report: Report, unchanged: int
+    ) -> None:
+        """Runs the graph and commits finished files as receipts come in."""
+        job.layout.run_parts(job.run_id).mkdir(parents=True, exist_ok=True)
+        total = unchanged + len(files)
+        self.progress("start", files_done=unchanged, files_total=total)
+        blocks = graph(files, job, self.config)
+        for block in blocks.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            for receipt in block.to_pylist():
+                committer.accept(receipt)
+            if committer.is_due:
+                committer.commit()
+            self.progress(
+                "embed",
+                files_done=unchanged + committer.files_committed,
+                files_total=total,
+                chunks=report.chunks["embedded"] + report.chunks["reused"],
+                embedded=report.chunks["embedded"],
+                tokens=report.tokens,
+                rejects=report.chunks["rejected"],
+                embed_s=busy_seconds(committer.engine_busy),
+            )
+        report.add_stage("embed", busy_seconds(committer.engine_busy), report.chunks["embedded"])
+
+    def _promote(self, todo: Plan, report: Report) -> None:
+        """Puts the new model's table in the serving one's place, in one version, if it is complete and agrees.
+
+        A kill between table and manifest leaves the new table with an old manifest: the next run finds every file
+        changed and every vector known.
+        """
+        staging = self.layout
+        missing = [path for path, (state, _) in self.states.items() if state in RETRIED]
+        if missing or todo.doubt:
+            why = todo.doubt or f"{len(missing)} files are not done, such as {missing[0]}"
+            report.warnings.append(f"the new model's table is not complete ({why}): the old one keeps answering")
+            return
+        problems = [problem for problem in audit(staging) if problem.kind != "leftover"]
+        if problems:
+            raise InconsistentIndexError(f"{staging.lancedb}: {problems[0].what}; delete it and run again")
+        rows = self.manifest.load().values()
+        self.layout, self.manifest = self._serving, Manifest(self._serving)
+        ChunkTable.overwrite(self.layout, ChunkTable.open(staging).reader(), self.model.to_json())
+        self.manifest.overwrite(rows)
+        for folder in self.layout.stagings():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _hash_file(self, file: File) -> str | None:
+        try:
+            return self.source.read(file).content_hash
+        except DocumentError:
+            return None
+
+
+def _touched(file: File, row: ManifestRow) -> ManifestRow:
+    """The row of a file whose time moved and whose bytes did not."""
+    return replace(row, mtime_ns=file.mtime_ns, indexed_at=datetime.now(UTC))
+
+
+def _report_of_killed(run_id: str, report: Report) -> Report:
+    """What there is to say of a run that could not report itself."""
+    warning = f"this run was killed or stopped; run {report.run_id} did the rest"
+    return Report(run_id, report.source, report.index, "", exit_code=StoppedError.exit_code, warnings=[warning])
+
+
+def _mark_unparsable(file: File) -> File:
+    if file.skip or media_type_of(file.path):
+        return file
+    return replace(file, skip="skipped:type", reason="no parser for this type of file")
+
+
+def _skip_verdict(file: File, fingerprints: Mapping[str, str]) -> Verdict:
+    return Verdict(
+        file.path,
+        file.doc_id,
+        str(file.skip),
+        file.reason,
+        size_bytes=file.size_bytes,
+        mtime_ns=file.mtime_ns,
+        fingerprint=fingerprints[""],
+    )
+
+
+def _refuse_nesting(root: str, layout: Layout) -> None:
+    """An index inside its own source would index itself."""
+    if "://" not in root and layout.root.is_relative_to(root):
+        raise ConfigError(f"index {layout.root}: lies inside the source {root}; choose another --index")
