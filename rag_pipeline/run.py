@@ -160,6 +160,8 @@ class Run:
             self.manifest.put(_touched(file, self.known[file.path]) for file in todo.touched)
         if self.layout.is_staging:
             self._promote(todo, report)
+        elif works:  # left by a run that was killed while it promoted this very model
+            shutil.rmtree(self.layout.staging(self.model.fingerprint).lancedb, ignore_errors=True)
         if works or todo.touched:
             self.manifest.snapshot(self._keep)
             report.versions = {"chunks": ChunkTable.open(self.layout).version, "files": self.manifest.version}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -157,7 +158,8 @@ class ChunkTable:
 
     def drop_history(self) -> None:
         """Drops every version but the current one, and the files only they need. Needs that nobody reads them."""
-        with store_errors("dropping old versions of the table", self._layout.lancedb):
+        with store_errors("dropping old versions of the table", self._layout.lancedb), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of readers, as our own docstring does
             self._table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
     def nearest(self, vector: np.ndarray, k: int, where: str | None, columns: list[str]) -> pa.Table:
