@@ -7,7 +7,7 @@ Knows nothing of command lines or screens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rag_pipeline.embedding import embed
 from rag_pipeline.errors import ConfigError, DocumentError
 from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Report, Tokenizer, Verdict, Work
 from rag_pipeline.run import Progress, Run
+from rag_pipeline.session import ray_session
 from rag_pipeline.stages.chunk import split
 from rag_pipeline.stages.clean import clean
 from rag_pipeline.stages.filter import reject_reason
@@ -150,8 +151,15 @@ def index(
         if limits.max_embed_tokens is not None:
             _refuse_cost(run.estimate(todo, prepare), limits.max_embed_tokens)
         report = run.new_report(todo)
-        run.execute(todo, report, build_graph, verbose)
+        run.execute(todo, report, lambda files, job: _receipts(files, job, config, verbose))
         return report
+
+
+def _receipts(files: tuple[File, ...], job: Job, config: Config, verbose: bool) -> Generator[Any, None, None]:
+    """Runs the graph in a Ray session of its own, and yields blocks of receipts."""
+    with ray_session(config, verbose):
+        graph = build_graph(files, job, config)
+        yield from graph.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
 
 
 def _refuse_cost(work: Work, max_tokens: int) -> None:

@@ -6,11 +6,12 @@ its place when it is complete. Knows nothing of what the graph does to a file.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +25,6 @@ from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexErr
 from rag_pipeline.plan import RETRIED, PlanRules, make_plan
 from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
 from rag_pipeline.schema import EMBED, REUSED, TWIN
-from rag_pipeline.session import ray_session
 from rag_pipeline.source import open_source
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store import Layout
@@ -34,7 +34,7 @@ from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.reports import complete_report, load_reports, unfinished_runs, write_report
 from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block, rows_of_kind
 
-Graph = Callable[[tuple[File, ...], Job, Config], Any]
+Stream = Callable[[tuple[File, ...], Job], Generator[pa.Table, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,14 @@ class Run:
         report.recipe = {"embedding": self.model.fingerprint, **{k: v for k, v in self.fingerprints.items() if k}}
         return report
 
-    def execute(self, todo: Plan, report: Report, graph: Graph, verbose: bool) -> None:
-        """Does what the plan says and completes the report."""
+    def execute(self, todo: Plan, report: Report, stream: Stream) -> None:
+        """Does what the plan says and completes the report; `stream` turns files into receipts."""
         self.states = {path: (row.state, row.reason) for path, row in self.known.items()}
         self.states = {file.path: self.states[file.path] for file in todo.unchanged}
         killed = unfinished_runs(self.layout)
         works = bool(todo.to_process or todo.deleted or killed)
         if works:
-            self._apply(todo, report, graph, verbose)
+            self._apply(todo, report, stream)
         if todo.touched:
             self.manifest.put(_touched(file, self.known[file.path]) for file in todo.touched)
         if self.layout.is_staging:
@@ -170,7 +170,7 @@ class Run:
             write_report(self.layout, _report_of_killed(run_id, report))
         write_report(self.layout, report)
 
-    def _apply(self, todo: Plan, report: Report, graph: Graph, verbose: bool) -> None:
+    def _apply(self, todo: Plan, report: Report, stream: Stream) -> None:
         self.layout.make()
         job = self.job(report.run_id)
         table = (
@@ -186,8 +186,7 @@ class Run:
         try:
             files = tuple(file for file in todo.to_process if not file.skip)
             if files:
-                with ray_session(self.config, verbose):
-                    self._stream(graph, files, job, committer, report, len(todo.unchanged))
+                self._stream(stream, files, job, committer, report, len(todo.unchanged))
             for doc_id in committer.finish():
                 committer.give_up(doc_id, "failed:engine", "its chunks never came out of the engine; run again")
             committer.commit()
@@ -204,28 +203,28 @@ class Run:
         self.states |= committer.states
 
     def _stream(
-        self, graph: Graph, files: tuple[File, ...], job: Job, committer: Committer, report: Report, unchanged: int
+        self, stream: Stream, files: tuple[File, ...], job: Job, committer: Committer, report: Report, unchanged: int
     ) -> None:
-        """Runs the graph and commits finished files as receipts come in."""
+        """Takes receipts as they come in and commits finished files."""
         job.layout.run_parts(job.run_id).mkdir(parents=True, exist_ok=True)
         total = unchanged + len(files)
         self.progress("start", files_done=unchanged, files_total=total)
-        blocks = graph(files, job, self.config)
-        for block in blocks.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-            for receipt in block.to_pylist():
-                committer.accept(receipt)
-            if committer.is_due:
-                committer.commit()
-            self.progress(
-                "embed",
-                files_done=unchanged + committer.files_committed,
-                files_total=total,
-                chunks=report.chunks["embedded"] + report.chunks["reused"],
-                embedded=report.chunks["embedded"],
-                tokens=report.tokens,
-                rejects=report.chunks["rejected"],
-                embed_s=busy_seconds(committer.engine_busy),
-            )
+        with contextlib.closing(stream(files, job)) as blocks:
+            for block in blocks:
+                for receipt in block.to_pylist():
+                    committer.accept(receipt)
+                if committer.is_due:
+                    committer.commit()
+                self.progress(
+                    "embed",
+                    files_done=unchanged + committer.files_committed,
+                    files_total=total,
+                    chunks=report.chunks["embedded"] + report.chunks["reused"],
+                    embedded=report.chunks["embedded"],
+                    tokens=report.tokens,
+                    rejects=report.chunks["rejected"],
+                    embed_s=busy_seconds(committer.engine_busy),
+                )
         report.add_stage("embed", busy_seconds(committer.engine_busy), report.chunks["embedded"])
 
     def _promote(self, todo: Plan, report: Report) -> None:
