@@ -137,6 +137,12 @@ class RuntimeConfig(_Section):
     commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
     commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")
     compact_after_fragments: int = Field(32, ge=1, description="Compact the table when it has more fragments.")
+    index_above_rows: int = Field(
+        100_000, ge=256, description="Build a vector index from this many rows on; below it exact search is faster."
+    )
+    index_tail_share: float = Field(
+        0.1, gt=0, le=1, description="Add new rows to it when they are more than this share."
+    )
     keep_days: float = Field(7, ge=0, description="Old versions of the table are kept this long, for `rollback`.")
     ray_address: str | None = Field(None, description="An existing Ray cluster; default: a private local one.")
     num_cpus: int | None = Field(None, ge=1, description="CPUs given to the private cluster; default: all.")

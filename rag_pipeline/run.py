@@ -195,7 +195,7 @@ class Run:
             orphans = has_rows - {row.doc_id for row in self.known.values()} - committer.committed
             table.delete_all([*gone, *orphans])
             self.manifest.delete(gone)
-            table.optimize(self.config.runtime.compact_after_fragments, self._keep)
+            table.upkeep(self.config.runtime)
         except KeyboardInterrupt:
             committer.commit()
             done = committer.files_committed

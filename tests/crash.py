@@ -31,7 +31,7 @@ POINTS: dict[str, tuple[str, str, str, str]] = {
     "before the manifest": ("rag_pipeline.store.manifest", "Manifest.put", "before", "driver"),
     "after the manifest": ("rag_pipeline.store.manifest", "Manifest.put", "after", "driver"),
     "after the deletes": ("rag_pipeline.store.lance", "ChunkTable.delete_all", "after", "driver"),
-    "during optimize": ("rag_pipeline.store.lance", "ChunkTable.optimize", "before", "driver"),
+    "during optimize": ("rag_pipeline.store.lance", "ChunkTable.upkeep", "before", "driver"),
     "before the snapshot": ("rag_pipeline.store.manifest", "write_durably", "before", "driver"),
     "before the report": ("rag_pipeline.run", "write_report", "before", "driver"),
     "during the model switch": ("rag_pipeline.store.lance", "ChunkTable.overwrite", "after", "driver"),

@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rag_pipeline.config import RuntimeConfig
 from rag_pipeline.errors import ConfigError, IndexMissingError
 from rag_pipeline.schema import chunk_schema
 from rag_pipeline.store import Layout, store_errors
 
 TABLE = "chunks"
 _METADATA = "rag_pipeline.embedding"
+_PROBES, _REFINE = 64, 20  # recall first: an approximate candidate list, ranked again by the exact distance
+_INDEX = "vector_trained_on_"
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -150,11 +153,37 @@ class ChunkTable:
             with store_errors("deleting rows from the table", self._layout.lancedb):
                 self._table.delete(condition)
 
-    def optimize(self, after_fragments: int, keep: timedelta) -> None:
-        """Compacts when there are more fragments than this; versions younger than `keep` stay for readers."""
-        with store_errors("compacting the table", self._layout.lancedb):
-            if self._table.stats()["fragment_stats"]["num_fragments"] > after_fragments:
+    def upkeep(self, settings: RuntimeConfig) -> None:
+        """Compacts, prunes versions and keeps a vector index fresh, each by its threshold; readers go on meanwhile.
+
+        The index is trained when the table reaches `index_above_rows`, takes in new rows when they are more
+        than `index_tail_share`, and is trained anew when the table has doubled since.
+        """
+        keep = timedelta(days=settings.keep_days)
+        with store_errors("looking after the table", self._layout.lancedb):
+            rows = self.count()
+            if rows >= max(settings.index_above_rows, 2 * self._trained_rows):
+                self._train()
+            elif (
+                self._trained_rows and max(self.unindexed_rows().values(), default=0) > settings.index_tail_share * rows
+            ) or self._table.stats()["fragment_stats"]["num_fragments"] > settings.compact_after_fragments:
                 self._table.optimize(cleanup_older_than=keep)
+
+    @property
+    def _trained_rows(self) -> int:
+        """Rows the vector index was trained on: its name says it, so that index and number cannot part."""
+        names = [index.name for index in self._table.list_indices() if index.name.startswith(_INDEX)]
+        return max((int(name.removeprefix(_INDEX)) for name in names), default=0)
+
+    def _train(self) -> None:
+        from lancedb.index import IvfRq
+
+        older = [index.name for index in self._table.list_indices() if index.name.startswith(_INDEX)]
+        name = f"{_INDEX}{self.count()}"
+        self._table.create_index("vector", config=IvfRq(distance_type="cosine"), name=name, replace=True)
+        for old in older:
+            if old != name:
+                self._table.drop_index(old)
 
     def drop_history(self) -> None:
         """Drops every version but the current one, and the files only they need. Needs that nobody reads them."""
@@ -171,6 +200,8 @@ class ChunkTable:
         if where is not None:
             check_where(where)
         query = self._table.search(vector).distance_type("cosine").select([*columns, "_distance"]).limit(k)
+        if self._trained_rows:
+            query = query.nprobes(_PROBES).refine_factor(_REFINE)
         if where is None:
             return query.to_arrow()
         try:

@@ -7,6 +7,7 @@ nothing of which rows are current: the manifest says that.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import uuid
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rag_pipeline.errors import StoreError
 from rag_pipeline.store import Layout, store_errors, sync_folder
 
 _EMBEDDING = b"rag_pipeline.embedding"
@@ -27,15 +29,16 @@ def write_part(folder: Path, table: pa.Table, embedding: str) -> str:
     """Writes rows as one durable part; `embedding` (JSON of the model) goes into its footer.
 
     Returns:
-        The part's name within the log, ``run=<id>/part-<unique>.parquet``.
+        The part's name within the log, ``run=<id>/part-<unique>-<hash of its footer>.parquet``: pages have
+        checksums of their own, and the name vouches for the footer.
 
     Raises:
         StoreError: The disk refused; no part of that name exists then.
     """
-    name = f"part-{uuid.uuid4().hex}.parquet"
-    temp, final = folder / (_TEMP_PREFIX + name), folder / name
+    unique = uuid.uuid4().hex[:16]
+    temp = folder / f"{_TEMP_PREFIX}part-{unique}"
     table = table.replace_schema_metadata({_EMBEDDING: embedding.encode()})
-    with store_errors("writing a Parquet part", final):
+    with store_errors("writing a Parquet part", folder):
         try:
             with temp.open("wb") as handle:
                 pq.write_table(
@@ -49,11 +52,21 @@ def write_part(folder: Path, table: pa.Table, embedding: str) -> str:
                 )
                 handle.flush()
                 os.fsync(handle.fileno())
+            final = folder / f"part-{unique}-{_footer_hash(temp)}.parquet"
             temp.rename(final)
             sync_folder(folder)
         finally:
             temp.unlink(missing_ok=True)
-    return f"{folder.name}/{name}"
+    return f"{folder.name}/{final.name}"
+
+
+def _footer_hash(file: Path) -> str:
+    """Hashes a Parquet file's footer, its length and its closing mark."""
+    with file.open("rb") as handle:
+        handle.seek(-8, os.SEEK_END)
+        length = int.from_bytes(handle.read(4), "little")
+        handle.seek(-min(length + 8, file.stat().st_size), os.SEEK_END)
+        return hashlib.blake2b(handle.read(), digest_size=8).hexdigest()
 
 
 def read_part(layout: Layout, part: str, columns: list[str] | None = None) -> pa.Table:
@@ -64,6 +77,8 @@ def read_part(layout: Layout, part: str, columns: list[str] | None = None) -> pa
     """
     path = layout.parquet / part
     with store_errors("reading a Parquet part", path):
+        if _footer_hash(path) != path.stem.rsplit("-", 1)[-1]:
+            raise StoreError(f"{path}: damaged: its footer is not the one that was written; run `rag-pipeline repair`")
         return pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
 
 
