@@ -255,21 +255,30 @@ def _fingerprint(*parts: Any) -> str:
     return short_hash(*(json.dumps(part, sort_keys=True, default=str) for part in parts))
 
 
-def prepare_fingerprints(recipe: RecipeConfig, embedding_fingerprint: str) -> dict[str, str]:
-    """Hashes, per media type, all that decides a file's rows; a file with another one is prepared again.
-
-    The key ``""`` stands for files whose type never became known; every parse setting is in it.
-    """
-    rest = [recipe.clean.model_dump(), recipe.chunk.model_dump(), recipe.filter.model_dump()]
-    versions = [STAGE_VERSIONS[stage] for stage in ("clean", "chunk", "filter")]
+def document_fingerprints(recipe: RecipeConfig) -> dict[str, str]:
+    """Hashes, per media type, all that decides a cleaned document; key ``""`` for files of unknown type."""
+    clean = (recipe.clean.model_dump(), STAGE_VERSIONS["clean"])
     parse = {
         "pdf": (recipe.parse.pdf.model_dump(), STAGE_VERSIONS["parse.pdf"]),
         "markdown": (recipe.parse.markdown.model_dump(), STAGE_VERSIONS["parse.markdown"]),
         "text": ({}, STAGE_VERSIONS["parse.text"]),
     }
-    prints = {kind: _fingerprint(kind, *parse[kind], rest, versions, embedding_fingerprint) for kind in MEDIA_TYPES}
-    prints[""] = _fingerprint("", parse, rest, versions, embedding_fingerprint)
-    return prints
+    return {
+        "": _fingerprint("", parse, clean),
+        **{kind: _fingerprint(kind, parse[kind], clean) for kind in MEDIA_TYPES},
+    }
+
+
+def prepare_fingerprints(recipe: RecipeConfig, embedding_fingerprint: str) -> dict[str, str]:
+    """Hashes, per media type, all that decides a file's rows; a file with another one is prepared again.
+
+    The key ``""`` stands for files whose type never became known; every parse setting is in it.
+    """
+    rest = [recipe.chunk.model_dump(), recipe.filter.model_dump(), STAGE_VERSIONS["chunk"], STAGE_VERSIONS["filter"]]
+    return {
+        kind: _fingerprint(document, rest, embedding_fingerprint)
+        for kind, document in document_fingerprints(recipe).items()
+    }
 
 
 def embedding_fingerprint(identity: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from rag_pipeline.schema import chunk_schema, conform
 from rag_pipeline.store import Layout
 from rag_pipeline.store.audit import Problem, audit
 from rag_pipeline.store.current import current_rows, part_mask, versions_of
+from rag_pipeline.store.documents import drop_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.manifest import Manifest
@@ -140,6 +141,7 @@ def vacuum(config: Config) -> dict[str, int]:
         sweep_temporary(layout)
         rows = list(manifest.load().values())
         dropped = _rewrite_log(layout, rows)
+        drop_documents(layout, {row.content_hash for row in rows})
         for staging in layout.stagings():
             shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(layout.root / "damaged", ignore_errors=True)

@@ -14,7 +14,7 @@ from typing import Any
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
 from rag_pipeline.errors import ConfigError, DocumentError
-from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Report, Tokenizer, Verdict, Work
+from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Prepared, Report, Tokenizer, Verdict, Work
 from rag_pipeline.run import Progress, Run
 from rag_pipeline.session import ray_session
 from rag_pipeline.stages.chunk import split
@@ -23,24 +23,29 @@ from rag_pipeline.stages.filter import reject_reason
 from rag_pipeline.stages.parse import media_type_of, parse
 from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.parquet import sweep_temporary
-from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block, write_block
+from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block, recall, write_block
 
 
-def prepare(file: File, job: Job, tokenizer: Tokenizer) -> tuple[list[Chunk], Verdict]:
+def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
     """Turns one file into chunks worth a vector, and says what became of it; never raises for a bad file."""
     recipe, clock = job.recipe, Clock()
     facts: dict[str, Any] = {"size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
-    facts["media_type"] = media_type_of(file.path) or ""
+    facts |= {"media_type": media_type_of(file.path) or "", "content_hash": file.content_hash}
     chunks: list[Chunk] = []
     rejects: Counter[str] = Counter()
+    document = made = None
     try:
-        with clock("read"):
-            data = job.source.read(file)
-        facts |= {"content_hash": data.content_hash, "size_bytes": data.size_bytes, "mtime_ns": data.mtime_ns}
-        with clock("parse"):
-            document = parse(data, recipe.parse)
-        with clock("clean"):
-            document = clean(document, recipe.clean)
+        if file.recall:
+            with clock("recall"):
+                document = recall(file, job)
+        if document is None:
+            with clock("read"):
+                data = job.source.read(file)
+            facts |= {"content_hash": data.content_hash, "size_bytes": data.size_bytes, "mtime_ns": data.mtime_ns}
+            with clock("parse"):
+                document = parse(data, recipe.parse)
+            with clock("clean"):
+                document = made = clean(document, recipe.clean)
         with clock("chunk"):
             candidates = list(split(document, recipe.chunk, tokenizer))
         with clock("filter"):
@@ -57,7 +62,7 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> tuple[list[Chunk], Ve
         state, why, chunks = error.state, error.message, []
     except Exception as error:  # one bad file costs itself only, whatever a parser raises
         state, why, chunks = "failed:parse", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", []
-    return chunks, Verdict(
+    verdict = Verdict(
         path=file.path,
         doc_id=file.doc_id,
         state=state,
@@ -69,6 +74,7 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> tuple[list[Chunk], Ve
         seconds=dict(clock.seconds),
         **facts,
     )
+    return Prepared(chunks, verdict, made)
 
 
 def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
@@ -76,7 +82,7 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     import ray
 
     step = config.runtime.files_per_task
-    blocks = [files_to_table(list(files[first : first + step])) for first in range(0, len(files), step)]
+    blocks = [files_to_table(files[first : first + step]) for first in range(0, len(files), step)]
     arrow: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
     chunks = ray.data.from_arrow(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)

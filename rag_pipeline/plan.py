@@ -104,13 +104,18 @@ def _compare(
         or file.size_bytes != row.size_bytes
     ):
         found.changed.append(file)
-    elif file.mtime_ns == row.mtime_ns and not _is_racy(file, row):
+    elif is_same_file(file, row):
         found.unchanged.append(file)
     elif hash_file(file) == row.content_hash:
         found.unchanged.append(file)
         found.touched.append(file)
     else:
         found.changed.append(file)
+
+
+def is_same_file(file: File, row: ManifestRow) -> bool:
+    """Whether size and time say, beyond doubt, that these are the bytes the manifest knows."""
+    return (file.size_bytes, file.mtime_ns) == (row.size_bytes, row.mtime_ns) and not _is_racy(file, row)
 
 
 def _is_racy(file: File, row: ManifestRow) -> bool:

@@ -38,6 +38,8 @@ class File:
         mtime_ns: Modification time at listing time, nanoseconds since the epoch.
         skip: A final state such as ``skipped:hidden`` when the file is not to be read, else ``None``.
         reason: Why it is skipped, in words.
+        content_hash: Hash of its bytes, where that is known without reading it.
+        recall: Where the log holds its cleaned document, where it does.
     """
 
     path: str
@@ -46,6 +48,8 @@ class File:
     mtime_ns: int = 0
     skip: str | None = None
     reason: str = ""
+    content_hash: str = ""
+    recall: str = ""
 
     @property
     def doc_id(self) -> str:
@@ -213,6 +217,21 @@ class Verdict:
     replaced_chars: int = 0
     fingerprint: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the pure stages made of one file.
+
+    Attributes:
+        chunks: Those worth a vector.
+        verdict: What became of the file.
+        document: The cleaned document, where it was made anew and may be worth keeping.
+    """
+
+    chunks: list[Chunk]
+    verdict: Verdict
+    document: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,17 @@ from typing import Any
 import pyarrow as pa
 
 from rag_pipeline.commit import Committer, busy_seconds
-from rag_pipeline.config import Config, prepare_fingerprints
+from rag_pipeline.config import Config, document_fingerprints, prepare_fingerprints
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexError, SourceError, StoppedError
-from rag_pipeline.plan import RETRIED, PlanRules, make_plan
+from rag_pipeline.plan import RETRIED, PlanRules, is_same_file, make_plan
 from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
 from rag_pipeline.schema import EMBED, REUSED, TWIN
 from rag_pipeline.source import open_source
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store import Layout
 from rag_pipeline.store.audit import audit
+from rag_pipeline.store.documents import find_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.reports import complete_report, load_reports, unfinished_runs, write_report
@@ -129,10 +130,10 @@ class Run:
         job = self.job("plan")
         reuse = Reuse(job)
         counts, tokens = Counter[str](), 0
-        files = [file for file in todo.to_process if not file.skip]
+        files = self._recalled(todo)
         for first in range(0, len(files), self.config.runtime.files_per_task):
             block = files_to_table(files[first : first + self.config.runtime.files_per_task])
-            for table in map(reuse, prepare_block(block, job, prepare)):
+            for table in map(reuse, prepare_block(block, job, prepare, keep_documents=False)):
                 counts.update(table["kind"].to_pylist())
                 tokens += sum(table["token_count"].take(pa.array(rows_of_kind(table, EMBED))).to_pylist())
         rates = [report.get("throughput", {}).get("tokens_per_s") for report in load_reports(self.layout)]
@@ -184,7 +185,7 @@ class Run:
             if file.skip:
                 committer.accept_verdict(_skip_verdict(file, self.fingerprints))
         try:
-            files = tuple(file for file in todo.to_process if not file.skip)
+            files = self._recalled(todo)
             if files:
                 self._stream(stream, files, job, committer, report, len(todo.unchanged))
             for doc_id in committer.finish():
@@ -226,6 +227,24 @@ class Run:
                     embed_s=busy_seconds(committer.engine_busy),
                 )
         report.add_stage("embed", busy_seconds(committer.engine_busy), report.chunks["embedded"])
+
+    def _recalled(self, todo: Plan) -> tuple[File, ...]:
+        """The files to prepare; those whose bytes are known say where the log holds their cleaned document."""
+        prints = document_fingerprints(self.config.recipe)
+        moved = {file.path: self.known[old] for old, file in todo.moved}
+        files = [file for file in todo.to_process if not file.skip]
+        keys = {}
+        for file in files:
+            row = moved.get(file.path) or self.known.get(file.path)
+            if row and row.content_hash and (file.path in moved or is_same_file(file, row)):
+                keys[file.path] = (row.content_hash, prints.get(row.media_type, ""))
+        places = find_documents(self.layout, set(keys.values())) if keys else {}
+        return tuple(
+            replace(file, content_hash=keys[file.path][0], recall=places[keys[file.path]])
+            if keys.get(file.path) in places
+            else file
+            for file in files
+        )
 
     def _promote(self, todo: Plan, report: Report) -> None:
         """Puts the new model's table in the serving one's place, in one version, if it is complete and agrees.

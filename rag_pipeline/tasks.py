@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,12 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_pipeline import schema
-from rag_pipeline.config import RecipeConfig
+from rag_pipeline.config import RecipeConfig, document_fingerprints
 from rag_pipeline.embedding.model import Model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
-from rag_pipeline.records import Chunk, File, Tokenizer, Verdict, short_hash
+from rag_pipeline.errors import StoreError
+from rag_pipeline.records import Chunk, Document, File, Prepared, Tokenizer, Verdict, short_hash
 from rag_pipeline.source import Source
 from rag_pipeline.store import Layout
+from rag_pipeline.store.documents import recall_document, write_documents
 from rag_pipeline.store.parquet import write_part
 from rag_pipeline.store.vectors import KeyMap, VectorIndex, fetch_vectors, to_keys
 
@@ -47,7 +50,7 @@ class Job:
     run_id: str
 
 
-Prepare = Callable[[File, Job, Tokenizer], tuple[list[Chunk], Verdict]]
+Prepare = Callable[[File, Job, Tokenizer], Prepared]
 
 
 class Clock:
@@ -66,26 +69,44 @@ class Clock:
             self.seconds[stage] += time.perf_counter() - started
 
 
-def files_to_table(files: list[File]) -> pa.Table:
+def files_to_table(files: Sequence[File]) -> pa.Table:
     """Listed files as a block for the graph to start from."""
     return pa.Table.from_pylist([{"file": json.dumps(asdict(file))} for file in files])
 
 
-def prepare_block(block: pa.Table, job: Job, prepare: Prepare) -> Iterator[pa.Table]:
-    """Runs `pipeline.prepare` on every file of a block; yields rows in tables of bounded size."""
+def prepare_block(block: pa.Table, job: Job, prepare: Prepare, keep_documents: bool = True) -> Iterator[pa.Table]:
+    """Runs `pipeline.prepare` on every file of a block; yields rows in tables of bounded size.
+
+    Documents made anew are written to the log, so that another chunk size or filter need not parse again.
+    """
+    documents: dict[tuple[str, str], Document] = {}
+    prints = document_fingerprints(job.recipe)
     tokenizer = load_tokenizer(job.model)
     stream = schema.stream_schema(job.model.dimension)
     rows: list[dict[str, Any]] = []
     for text in block["file"].to_pylist():
         file = File(**json.loads(text))
-        chunks, verdict = prepare(file, job, tokenizer)
-        for row in (*_chunk_rows(chunks, verdict), _verdict_row(verdict)):
+        prepared = prepare(file, job, tokenizer)
+        verdict = prepared.verdict
+        if prepared.document and verdict.chunks + sum(verdict.rejects.values()):
+            documents[verdict.content_hash, prints[verdict.media_type]] = prepared.document
+        for row in (*_chunk_rows(prepared.chunks, verdict), _verdict_row(verdict)):
             rows.append(row)
             if len(rows) >= ROWS_PER_TABLE:
                 yield schema.rows_to_table(rows, stream)
                 rows = []
+    if documents and keep_documents:
+        write_documents(job.layout.run_parts(job.run_id), uuid.uuid4().hex, documents)
     if rows:
         yield schema.rows_to_table(rows, stream)
+
+
+def recall(file: File, job: Job) -> Document | None:
+    """The file's cleaned document from the log, or ``None`` where it must be read and parsed."""
+    try:
+        return recall_document(job.layout, file.recall, file.path)
+    except StoreError:  # damaged or gone: the file itself still has it
+        return None
 
 
 def _chunk_rows(chunks: list[Chunk], verdict: Verdict) -> Iterator[dict[str, Any]]:

@@ -36,8 +36,12 @@ def stream_of(folder: Path, dtype: str) -> tuple[Job, pa.Table, list[str]]:
     job = Job(source, config.recipe, model, prints, Layout.at(config.output.path), "test")
     files = [file for file in source.list().files if not file.skip]
     tokenizer = load_tokenizer(model)
-    prompts = [chunk.prompt for file in files for chunk in pipeline.prepare(file, job, tokenizer)[0]]
-    return job, pa.concat_tables(prepare_block(files_to_table(files), job, pipeline.prepare)), prompts
+    prompts = [chunk.prompt for file in files for chunk in pipeline.prepare(file, job, tokenizer).chunks]
+    return (
+        job,
+        pa.concat_tables(prepare_block(files_to_table(files), job, pipeline.prepare, keep_documents=False)),
+        prompts,
+    )
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 0.99999), ("bfloat16", 0.999)])

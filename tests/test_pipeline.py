@@ -255,3 +255,19 @@ def test_plan_says_what_index_would_do_and_writes_nothing(docs: Path, tmp_path: 
     assert todo.changes == {"added": 1, "changed": 1, "moved": 1, "deleted": 1, "unchanged": 2}
     assert [(old, file.path) for old, file in todo.moved] == [("file1.md", "file9.md")]
     assert index(docs).changes == todo.changes
+
+
+def test_a_changed_filter_or_chunk_size_parses_nothing_again(docs: Path, tmp_path: Path, index: Index) -> None:
+    """Cleaned documents are recalled from the log; a changed clean setting, and new bytes, are parsed."""
+    index(docs)
+    filtered = index(docs, recipe={"filter": {"min_chars": 50}})
+    assert filtered.changes["changed"] == 5 and filtered.chunks["embedded"] == 0
+    assert "parse" not in filtered.stages and filtered.stages["recall"]["rows"] == 5
+    smaller = index(docs, recipe={"chunk": {"max_tokens": 32}})
+    assert "parse" not in smaller.stages
+    assert_consistent(tmp_path / "index")
+    (docs / "file1.md").write_text("# Title 1\n\nNew bytes must be read and parsed.")
+    assert index(docs, recipe={"chunk": {"max_tokens": 64}}).stages["parse"]["rows"] == 1
+    cleaned = index(docs, recipe={"clean": {"unicode_form": "NFKC"}})
+    assert cleaned.stages["parse"]["rows"] == 5
+    assert_consistent(tmp_path / "index")

@@ -77,10 +77,10 @@ def chunks_of(folder: str, limit: int) -> tuple[pa.Table, list[str]]:
     source = open_source(config.source)
     job = Job(source, config.recipe, model, prints, Layout.at("/nonexistent"), "bench")
     files = [file for file in source.list().files if not file.skip]
-    table = pa.concat_tables(prepare_block(files_to_table(files), job, prepare))
+    table = pa.concat_tables(prepare_block(files_to_table(files), job, prepare, keep_documents=False))
     table = table.filter(pa.compute.equal(table["kind"], schema.EMBED)).slice(0, limit)
     tokenizer = load_tokenizer(model)
-    prompts = [chunk.prompt for file in files for chunk in prepare(file, job, tokenizer)[0]]
+    prompts = [chunk.prompt for file in files for chunk in prepare(file, job, tokenizer).chunks]
     return table, prompts[:limit]
 
 
