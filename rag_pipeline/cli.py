@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rag_pipeline import errors
 from rag_pipeline.config import Config, load_config
-from rag_pipeline.records import Limits, ManifestRow, count_states, is_failure
+from rag_pipeline.records import Limits, ManifestRow, count_states
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ def status_command(args: argparse.Namespace) -> int:
             print(json.dumps({**asdict(row), "indexed_at": row.indexed_at.isoformat()}, ensure_ascii=False))
     else:
         _print_status(shown, rows)
-    return errors.EXIT_FILES_FAILED if any(is_failure(row.state) for row in rows) else errors.EXIT_OK
+    return errors.EXIT_OK
 
 
 def query_command(args: argparse.Namespace) -> int:

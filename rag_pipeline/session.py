@@ -8,25 +8,46 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import threading
 import warnings
 from collections.abc import Iterator
 
 from rag_pipeline.config import Config
-from rag_pipeline.errors import EmbeddingError
+from rag_pipeline.errors import EmbeddingError, RagPipelineError
 
 
 @contextlib.contextmanager
 def ray_session(config: Config, verbose: bool) -> Iterator[None]:
-    """A private local Ray, or the cluster the config names; an already running one is used and left alone."""
+    """A private local Ray, or the cluster the config names; an already running one is used and left alone.
+
+    Raises:
+        EmbeddingError: Ray cannot start, or something in it failed for good; our own errors come as they are.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not config.runtime.ray_address:
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster that lives as long as the run
     if not verbose:
         _hush()
     import ray
 
-    if ray.is_initialized():
+    found = ray.is_initialized()
+    if not found:
+        _start(config, verbose)
+    ray.data.DataContext.get_current().enable_progress_bars = verbose
+    try:
         yield
-        return
+    except ray.exceptions.RayError as error:
+        raise _translated(error) from error
+    finally:
+        if not found:
+            ray.shutdown()
+
+
+def _start(config: Config, verbose: bool) -> None:
+    import ray
+
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         with contextlib.nullcontext() if verbose else _silent_stderr():
@@ -41,26 +62,32 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
         raise EmbeddingError(f"Ray cannot start: {' '.join(str(error).split())[:300]}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler would exit without committing
-    ray.data.DataContext.get_current().enable_progress_bars = verbose
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or error
-        raise EmbeddingError(f"the run stopped: {' '.join(str(cause).split())[:500]}; run again to resume") from error
-    finally:
-        ray.shutdown()
 
 
 def _hush() -> None:
     """Keeps Ray, vLLM and what they import from printing in this process; --verbose leaves them be."""
     os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster that lives as long as the run
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", message="lancedb fork support")
     for name in ("ray", "ray._private.worker", "ray.llm", "vllm"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("ray.llm").addHandler(logging.NullHandler())  # else it gives each of its loggers one that prints
+
+
+def _translated(error: BaseException) -> RagPipelineError:
+    """Our own error where one was raised in a worker; else what Ray tells of the first cause, without its traces."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for found in (cause, getattr(cause, "cause", None)):
+            if isinstance(found, RagPipelineError) and type(found).__module__ == RagPipelineError.__module__:
+                return found
+        cause = cause.__cause__
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = text.splitlines()
+    named = [number for number, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
+    reason = " ".join(" ".join(lines[named[-1] :]).split()) if named else (text.strip() or type(error).__name__)
+    return EmbeddingError(f"the run stopped: {reason[:500]}; run again to resume")
 
 
 @contextlib.contextmanager
