@@ -102,7 +102,11 @@ class FilterConfig(_Section):
 class EmbeddingConfig(_Section):
     """recipe.embedding."""
 
-    engine: Literal["vllm", "hash"] = Field("vllm", description="`hash` makes fake vectors, for tests only.")
+    engine: Literal["vllm", "vllm-offline", "hash"] = Field(
+        "vllm",
+        description="`vllm`: ray.data.llm's processor; `vllm-offline`: vLLM in the actor's own process, started when "
+        "first needed; `hash`: fake vectors, for tests only.",
+    )
     model: str = Field(
         DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout."
     )

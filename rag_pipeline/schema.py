@@ -138,6 +138,17 @@ def fill_vectors(table: pa.Table, rows: np.ndarray, vectors: np.ndarray) -> pa.T
     return set_column(table, "vector", to_vectors(values, ~known))
 
 
+def reject_rows(table: pa.Table, reasons: dict[int, str]) -> pa.Table:
+    """Marks rows, by number, as refused by the engine."""
+    if not reasons:
+        return table
+    kinds, texts = table["kind"].to_pylist(), table["reason"].to_pylist()
+    for row, reason in reasons.items():
+        kinds[row], texts[row] = REJECTED, reason
+    table = set_column(table, "kind", pa.array(kinds, pa.string()))
+    return set_column(table, "reason", pa.array(texts, pa.string()))
+
+
 def put_vectors(table: pa.Table, rows: np.ndarray, vectors: np.ndarray, started: float, ended: float) -> pa.Table:
     """Marks rows as embedded: vector, kind and the engine's time, in seconds since the epoch; ids are dropped."""
     table = fill_vectors(table, rows, vectors)

@@ -68,9 +68,9 @@ def hash_config(source: Path, index: Path, **sections: Any) -> Config:
     return Config.model_validate({"source": str(source), "output": str(index), "recipe": recipe, **sections})
 
 
-def vllm_config(source: Path, index: Path, dtype: str = "auto") -> Config:
-    """A config with the real engine."""
-    recipe = {"embedding": {"dtype": dtype}}
+def vllm_config(source: Path, index: Path, dtype: str = "auto", engine: str = "vllm") -> Config:
+    """A config with a real engine."""
+    recipe = {"embedding": {"dtype": dtype, "engine": engine}}
     return Config.model_validate({"source": str(source), "output": str(index), "recipe": recipe})
 
 

@@ -44,9 +44,12 @@ def stream_of(folder: Path, dtype: str) -> tuple[Job, pa.Table, list[str]]:
     )
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("float32", 0.99999), ("bfloat16", 0.999)])
+@pytest.mark.parametrize(
+    ("engine", "dtype", "least"),
+    [("vllm", "float32", 0.99999), ("vllm", "bfloat16", 0.999), ("vllm-offline", "float32", 0.99999)],
+)
 def test_vectors_equal_sentence_transformers(
-    dtype: str, least: float, sample_docs: Path, tmp_path: Path, ray_once: None
+    engine: str, dtype: str, least: float, sample_docs: Path, tmp_path: Path, ray_once: None
 ) -> None:
     """The engine's vectors have a cosine of at least this with sentence-transformers fp32 on the same prompts."""
     import ray
@@ -56,8 +59,8 @@ def test_vectors_equal_sentence_transformers(
     # A prompt the engine must refuse, and rows that must pass it by.
     broken = table.slice(0, 1).to_pylist()[0] | {"token_ids": list(range(1000, 1400)), "ordinal": 9999}
     table = pa.concat_tables([table, schema.rows_to_table([broken], table.schema)])
-    config = vllm_config(tmp_path, tmp_path, dtype)
-    dataset = embed(ray.data.from_arrow(table), job.model, EmbeddingConfig(dtype=dtype), config.runtime)
+    config = vllm_config(tmp_path, tmp_path, dtype, engine)
+    dataset = embed(ray.data.from_arrow(table), job.model, config.recipe.embedding, config.runtime)
     out = pa.concat_tables(dataset.iter_batches(batch_size=None, batch_format="pyarrow"))
     assert out.schema.equals(schema.stream_schema(384))
     by_kind: dict[str, list[dict[str, object]]] = {}

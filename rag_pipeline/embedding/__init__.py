@@ -19,6 +19,10 @@ def embed(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeC
         from rag_pipeline.embedding.hash import embed_hash
 
         return embed_hash(dataset, model)
+    if config.engine == "vllm-offline":
+        from rag_pipeline.embedding.offline import embed_offline
+
+        return embed_offline(dataset, model, config, runtime)
     from rag_pipeline.embedding.vllm import embed_vllm
 
     return embed_vllm(dataset, model, config, runtime)

@@ -3,7 +3,8 @@
 usage: python scripts/bench/embed_stage.py FOLDER [--rounds N] [--limit CHUNKS]
 
 Prepares FOLDER's chunks once, then in turn: the pipeline's own embedding stage (`embedding.embed` on a Ray
-Dataset of the stream schema; rate by its engine-busy seconds, as runs report it) and `vllm.LLM.embed` on the
+Dataset of the stream schema; rate by its engine-busy seconds, as runs report it; `stage` is engine `vllm`,
+`offline` is `vllm-offline`) and `vllm.LLM.embed` on the
 same prompts as text and as token ids, each in a fresh process with the same engine arguments and thread
 binding; start-up is not counted. Prints one line a measurement and the ratios of the medians.
 """
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=10**9)
-    parser.add_argument("--child", choices=["stage", "text", "ids"])
+    parser.add_argument("--child", choices=list(CHILDREN))
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     if args.child:
@@ -65,8 +66,10 @@ def main() -> None:
                 print(name, json.dumps(result), flush=True)
     medians = {name: statistics.median(values) for name, values in rates.items()}
     print("medians, chunks/s:", {name: round(value, 1) for name, value in medians.items()})
-    print(f"stage / LLM.embed text: {medians['stage'] / medians['text']:.2f}")
-    print(f"stage / LLM.embed ids:  {medians['stage'] / medians['ids']:.2f}")
+    for name in ("stage", "offline"):
+        print(
+            f"{name} / LLM.embed text: {medians[name] / medians['text']:.2f}, ids: {medians[name] / medians['ids']:.2f}"
+        )
 
 
 def chunks_of(folder: str, limit: int) -> tuple[pa.Table, list[str]]:
@@ -84,12 +87,12 @@ def chunks_of(folder: str, limit: int) -> tuple[pa.Table, list[str]]:
     return table, prompts[:limit]
 
 
-def run_stage(file: str, gpu: bool) -> dict[str, float]:
+def run_stage(file: str, engine: str) -> dict[str, float]:
     """The seam itself, from a materialized Dataset to Arrow vectors."""
     import ray
 
     table, _ = pickle.loads(Path(file).read_bytes())
-    config = Config()
+    config = Config.model_validate({"recipe": {"embedding": {"engine": engine}}})
     model = load_model(config.recipe.embedding)
     with ray_session(config, verbose=False):
         blocks = [table.slice(first, 240) for first in range(0, table.num_rows, 240)]
@@ -121,7 +124,8 @@ def run_llm(file: str, gpu: bool, as_text: bool) -> dict[str, float]:
 
 
 CHILDREN = {
-    "stage": run_stage,
+    "stage": lambda file, gpu: run_stage(file, "vllm"),
+    "offline": lambda file, gpu: run_stage(file, "vllm-offline"),
     "text": lambda file, gpu: run_llm(file, gpu, as_text=True),
     "ids": lambda file, gpu: run_llm(file, gpu, as_text=False),
 }
