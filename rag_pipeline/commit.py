@@ -71,7 +71,7 @@ class Committer:
         self._made = VectorIndex(job.layout)  # vectors of this run, for twins
         self._refused: dict[str, str] = {}  # prompt hash -> why the engine refused it
         self._last_commit = time.monotonic() - runtime.commit_interval_s
-        self.engine_busy: list[tuple[float, float]] = []
+        self.engine = BusyTime()
         self.committed: set[str] = set()
         self.states: dict[str, tuple[str, str]] = {}  # path -> state and reason, of files committed in this run
 
@@ -232,7 +232,7 @@ class Committer:
         self._report.tokens += facts["tokens"]
         self._report.add_stage("write", facts["write_s"], facts["embedded"] + facts["reused"])
         if facts["embedded"]:
-            self.engine_busy.append((facts["engine"][0], facts["engine"][1]))
+            self.engine.add(*facts["engine"])
 
 
 def to_manifest_row(verdict: Verdict, run_id: str) -> ManifestRow:
@@ -258,10 +258,23 @@ def to_manifest_row(verdict: Verdict, run_id: str) -> ManifestRow:
     )
 
 
-def busy_seconds(intervals: list[tuple[float, float]]) -> float:
-    """Wall time covered by at least one interval."""
-    total, reach = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total
+class BusyTime:
+    """Wall time covered by at least one interval, kept as the few intervals that do not touch."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+
+    def add(self, start: float, end: float) -> None:
+        """Adds an interval, in seconds since any fixed moment."""
+        apart = []
+        for span in self._spans:
+            if span[1] < start or end < span[0]:
+                apart.append(span)
+            else:
+                start, end = min(start, span[0]), max(end, span[1])
+        self._spans = [*apart, (start, end)]
+
+    @property
+    def seconds(self) -> float:
+        """The time covered."""
+        return sum(end - start for start, end in self._spans)

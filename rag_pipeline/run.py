@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rag_pipeline.commit import Committer, busy_seconds
+from rag_pipeline.commit import Committer
 from rag_pipeline.config import Config, document_fingerprints, prepare_fingerprints
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexError, SourceError, StoppedError
@@ -224,9 +224,9 @@ class Run:
                     embedded=report.chunks["embedded"],
                     tokens=report.tokens,
                     rejects=report.chunks["rejected"],
-                    embed_s=busy_seconds(committer.engine_busy),
+                    embed_s=committer.engine.seconds,
                 )
-        report.add_stage("embed", busy_seconds(committer.engine_busy), report.chunks["embedded"])
+        report.add_stage("embed", committer.engine.seconds, report.chunks["embedded"])
 
     def _recalled(self, todo: Plan) -> tuple[File, ...]:
         """The files to prepare; those whose bytes are known say where the log holds their cleaned document."""

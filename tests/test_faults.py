@@ -64,11 +64,9 @@ def test_a_worker_that_is_killed_is_replaced(victim: str, docs: Path, tmp_path: 
     arguments = ["index", str(docs), "--index", str(tmp_path / "index"), "-c", str(yaml)]
     command = [sys.executable, "-m", "rag_pipeline.cli", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("indexing") for line in process.stderr)
         assert kill_one(process.pid, victim)
-        rest = process.stderr.read()
-        assert process.wait(timeout=120) == errors.EXIT_OK, rest
+        _, rest = process.communicate(timeout=120)
+        assert process.returncode == errors.EXIT_OK, rest
     config = hash_config(docs, tmp_path / "index")
     assert maintenance.verify(config) == []
     assert len(maintenance.status(config)) == 305
@@ -76,7 +74,7 @@ def test_a_worker_that_is_killed_is_replaced(victim: str, docs: Path, tmp_path: 
 
 def kill_one(pid: int, name: str) -> bool:
     """Kills a process of the run's tree whose title begins so, as soon as there is one."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for child in psutil.Process(pid).children(recursive=True):
             try:

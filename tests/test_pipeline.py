@@ -14,6 +14,7 @@ import pytest
 from conftest import Index, hash_config
 
 from rag_pipeline import errors, pipeline
+from rag_pipeline.commit import BusyTime
 from rag_pipeline.embedding.hash import hash_vector
 from rag_pipeline.run import Progress
 from rag_pipeline.schema import from_vectors
@@ -271,3 +272,11 @@ def test_a_changed_filter_or_chunk_size_parses_nothing_again(docs: Path, tmp_pat
     cleaned = index(docs, recipe={"clean": {"unicode_form": "NFKC"}})
     assert cleaned.stages["parse"]["rows"] == 5
     assert_consistent(tmp_path / "index")
+
+
+def test_busy_time_counts_overlaps_once() -> None:
+    """Intervals in any order; what two of them cover counts once, gaps do not."""
+    engine = BusyTime()
+    for start, end in ((5.0, 7.0), (0.0, 2.0), (1.0, 3.0), (6.0, 6.5), (9.0, 9.5), (3.0, 4.0)):
+        engine.add(start, end)
+    assert engine.seconds == 4.0 + 2.0 + 0.5

@@ -25,7 +25,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rag_pipeline import schema
-from rag_pipeline.commit import busy_seconds
+from rag_pipeline.commit import BusyTime
 from rag_pipeline.config import Config, prepare_fingerprints
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.model import load_model
@@ -98,12 +98,13 @@ def run_stage(file: str, engine: str) -> dict[str, float]:
         blocks = [table.slice(first, 240) for first in range(0, table.num_rows, 240)]
         dataset = embed(ray.data.from_arrow(blocks), model, config.recipe.embedding, config.runtime)
         started = time.time()
-        spans = []
+        engine, chunks = BusyTime(), 0
         for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            spans += zip(block["engine_start"].to_pylist(), block["engine_end"].to_pylist(), strict=True)
+            for span in set(zip(block["engine_start"].to_pylist(), block["engine_end"].to_pylist(), strict=True)):
+                engine.add(*span)
+            chunks += block.num_rows
         ended = time.time()
-    busy = busy_seconds(spans)
-    return {"chunks_per_s": len(spans) / busy, "busy_s": busy, "wall_with_start_s": ended - started}
+    return {"chunks_per_s": chunks / engine.seconds, "busy_s": engine.seconds, "wall_with_start_s": ended - started}
 
 
 def run_llm(file: str, gpu: bool, as_text: bool) -> dict[str, float]:
