@@ -61,10 +61,15 @@ class OfflineEngine:
             self._engine = LLM(model=self._model.path, runner="pooling", **self._arguments)
         prompts = [{"prompt_token_ids": ids} for ids in table["token_ids"].take(pa.array(rows)).to_pylist()]
         started = time.time()
-        order = np.argsort([len(prompt["prompt_token_ids"]) for prompt in prompts], kind="stable")
+        lengths = np.array([len(prompt["prompt_token_ids"]) for prompt in prompts])
+        limit = self._model.max_tokens
+        refused = {
+            int(number): f"engine: a prompt of {lengths[number]} tokens, the model takes {limit}"
+            for number in np.flatnonzero(lengths > limit)
+        }
+        order = np.argsort(lengths, kind="stable")
         vectors = np.zeros((len(prompts), self._model.dimension), dtype=np.float32)
-        refused: dict[int, str] = {}
-        self._encode(prompts, order, vectors, refused)
+        self._encode(prompts, order[lengths[order] <= limit], vectors, refused)
         made = np.array([number for number in range(len(prompts)) if number not in refused], dtype=np.int64)
         table = schema.put_vectors(table, rows[made], vectors[made], started, time.time())
         return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
@@ -73,10 +78,14 @@ class OfflineEngine:
         self, prompts: list[dict[str, Any]], order: np.ndarray, vectors: np.ndarray, refused: dict[int, str]
     ) -> None:
         """Embeds prompts in this order; where the engine refuses some, halves until it is one."""
+        if not len(order):
+            return
         try:
             batch = [prompts[number] for number in order]
             outputs = self._engine.encode(batch, pooling_task="embed", use_tqdm=False)
-        except ValueError as error:
+        except Exception as error:  # vLLM's refusals have no common type
+            if "EngineDead" in type(error).__name__:
+                raise
             if len(order) == 1:
                 refused[int(order[0])] = f"engine: {type(error).__name__}: {' '.join(str(error).split())}"[:300]
                 return
