@@ -152,11 +152,7 @@ class RuntimeConfig(_Section):
     num_cpus: int | None = Field(None, ge=1, description="CPUs given to the private cluster; default: all.")
 
 
-def _as_source(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
-
-
-def _as_output(value: Any) -> Any:
+def _as_path(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
@@ -169,10 +165,10 @@ class OutputConfig(_Section):
 class Config(_Section):
     """A whole configuration; every key has a default but the source."""
 
-    source: Annotated[SourceConfig, BeforeValidator(_as_source)] = SourceConfig()
+    source: Annotated[SourceConfig, BeforeValidator(_as_path)] = SourceConfig()
     recipe: RecipeConfig = RecipeConfig()
     runtime: RuntimeConfig = RuntimeConfig()
-    output: Annotated[OutputConfig, BeforeValidator(_as_output)] = OutputConfig()
+    output: Annotated[OutputConfig, BeforeValidator(_as_path)] = OutputConfig()
 
     def with_paths(self, source: str | None = None, index: str | None = None) -> Config:
         """Returns a copy with the command line's SOURCE and --index put in."""

@@ -24,7 +24,7 @@ from rag_pipeline.embedding.model import load_model
 from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexError, SourceError, StoppedError
 from rag_pipeline.plan import RETRIED, PlanRules, is_same_file, make_plan
 from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
-from rag_pipeline.schema import EMBED, REUSED, TWIN
+from rag_pipeline.schema import EMBED, REUSED, TWIN, rows_of_kind
 from rag_pipeline.source import open_source
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store import Layout
@@ -33,7 +33,7 @@ from rag_pipeline.store.documents import find_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.reports import complete_report, load_reports, unfinished_runs, write_report
-from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block, rows_of_kind
+from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block
 
 Stream = Callable[[tuple[File, ...], Job], Generator[pa.Table, None, None]]
 
@@ -108,8 +108,7 @@ class Run:
         new = make_plan(listing, self.known, self._rules, self._hash_file)
         changed = tuple(file for file in new.added if file.path in serving)
         added = tuple(file for file in new.added if file.path not in serving)
-        doubt = replace(new, added=added, changed=(*new.changed, *changed), doubt=todo.doubt, withheld=todo.withheld)
-        return doubt
+        return replace(new, added=added, changed=(*new.changed, *changed), doubt=todo.doubt, withheld=todo.withheld)
 
     def _trusted(self, known: dict[str, ManifestRow]) -> dict[str, ManifestRow]:
         """After a kill: files whose rows in the table are not those of the manifest are to be done again."""
@@ -151,8 +150,8 @@ class Run:
 
     def execute(self, todo: Plan, report: Report, stream: Stream) -> None:
         """Does what the plan says and completes the report; `stream` turns files into receipts."""
-        self.states = {path: (row.state, row.reason) for path, row in self.known.items()}
-        self.states = {file.path: self.states[file.path] for file in todo.unchanged}
+        unchanged = [self.known[file.path] for file in todo.unchanged]
+        self.states = {row.path: (row.state, row.reason) for row in unchanged}
         killed = unfinished_runs(self.layout)
         works = bool(todo.to_process or todo.deleted or killed)
         if works:

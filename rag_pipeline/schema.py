@@ -120,6 +120,11 @@ def rows_to_table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
+def rows_of_kind(table: pa.Table, kind: str) -> np.ndarray:
+    """Row numbers of one kind, int64."""
+    return np.flatnonzero(pc.equal(table["kind"], kind).to_numpy(zero_copy_only=False))
+
+
 def set_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Replaces a column by name."""
     position = table.column_names.index(name)

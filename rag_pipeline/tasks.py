@@ -150,7 +150,7 @@ class Reuse:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Sets `kind` to `reused` (with `part` and `part_row`) or `twin` where it applies."""
-        rows = rows_of_kind(table, schema.EMBED)
+        rows = schema.rows_of_kind(table, schema.EMBED)
         if not len(rows):
             return table
         hashes = table["prompt_hash"].take(pa.array(rows))
@@ -172,11 +172,6 @@ class Reuse:
         return schema.set_column(table, "part_row", pa.array(all_rows, pa.int64()))
 
 
-def rows_of_kind(table: pa.Table, kind: str) -> np.ndarray:
-    """Row numbers of one kind, int64."""
-    return np.flatnonzero(pc.equal(table["kind"], kind).to_numpy(zero_copy_only=False))
-
-
 def write_block(table: pa.Table, job: Job) -> pa.Table:
     """Writes a block's rows that have a vector as one Parquet part.
 
@@ -186,7 +181,7 @@ def write_block(table: pa.Table, job: Job) -> pa.Table:
         brings, as Arrow IPC).
     """
     started = time.perf_counter()
-    reused = rows_of_kind(table, schema.REUSED)
+    reused = schema.rows_of_kind(table, schema.REUSED)
     if len(reused):
         places = table.select(["part", "part_row"]).take(pa.array(reused))
         parts = np.array(places["part"].to_pylist(), dtype=object)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_pipeline import schema
 from rag_pipeline.embedding.model import Model
@@ -33,7 +32,7 @@ def hash_vector(prompt_hash: str, dimension: int) -> np.ndarray:
 
 def _embed_block(table: pa.Table, dimension: int) -> pa.Table:
     started = time.time()
-    rows = np.flatnonzero(pc.equal(table["kind"], schema.EMBED).to_numpy(zero_copy_only=False))
+    rows = schema.rows_of_kind(table, schema.EMBED)
     hashes = table["prompt_hash"].take(pa.array(rows)).to_pylist()
     vectors = np.array([hash_vector(value, dimension) for value in hashes], dtype=np.float32).reshape(-1, dimension)
     return schema.put_vectors(table, rows, vectors, started, time.time())

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
@@ -52,7 +51,7 @@ class OfflineEngine:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Embeds the rows of kind `embed`; a row the engine refuses becomes `rejected`."""
-        rows = np.flatnonzero(pc.equal(table["kind"], schema.EMBED).to_numpy(zero_copy_only=False))
+        rows = schema.rows_of_kind(table, schema.EMBED)
         if not len(rows):
             return table
         if self._engine is None:

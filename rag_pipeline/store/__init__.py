@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rag_pipeline.errors import ConfigError, IndexNotWritableError, RagPipelineError, StoreError
 
 _STAGING = "lancedb-next-"
+_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,25 @@ def store_errors(doing: str, where: Path) -> Iterator[None]:
         raise StoreError(
             f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume"
         ) from error
+
+
+def doc_filter(doc_ids: Iterable[str]) -> str:
+    """A SQL filter by hex ids only, at least one, so that no name of a file can reach SQL."""
+    ids = list(doc_ids)
+    if not ids or not all(_HEX.fullmatch(doc_id) for doc_id in ids):
+        raise ValueError("doc ids are 32 hex digits, at least one")
+    return "doc_id IN ({})".format(", ".join(f"'{doc_id}'" for doc_id in ids))
+
+
+def restore_version(table: Any, version: int, where: Path) -> None:
+    """Makes an earlier version of a LanceDB table the current one, as a new version.
+
+    Raises:
+        StoreError: That version is no longer kept.
+    """
+    with store_errors(f"restoring version {version} of {table.name}", where):
+        table.checkout(version)
+        table.restore()
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -18,13 +18,12 @@ import pyarrow as pa
 from rag_pipeline.config import RuntimeConfig
 from rag_pipeline.errors import ConfigError, IndexMissingError
 from rag_pipeline.schema import chunk_schema
-from rag_pipeline.store import Layout, store_errors
+from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors
 
 TABLE = "chunks"
 _METADATA = "rag_pipeline.embedding"
 _PROBES, _REFINE = 64, 20  # recall first: an approximate candidate list, ranked again by the exact distance
 _INDEX = "vector_trained_on_"
-_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 class ChunkTable:
@@ -96,9 +95,7 @@ class ChunkTable:
         Raises:
             StoreError: That version is no longer kept.
         """
-        with store_errors(f"restoring version {version} of the table", self._layout.lancedb):
-            self._table.checkout(version)
-            self._table.restore()
+        restore_version(self._table, version, self._layout.lancedb)
 
     def scan(self) -> Iterator[pa.Table]:
         """Yields all rows in batches, without the index's own columns."""
@@ -136,7 +133,7 @@ class ChunkTable:
 
     def swap(self, doc_ids: Iterable[str], rows: pa.RecordBatchReader) -> None:
         """Replaces all rows of these files by the given ones, as one version. Rows must have unique chunk ids."""
-        condition = _doc_filter(doc_ids)
+        condition = doc_filter(doc_ids)
         with store_errors("swapping rows in the table", self._layout.lancedb):
             (
                 self._table.merge_insert("chunk_id")
@@ -149,7 +146,7 @@ class ChunkTable:
     def delete_all(self, doc_ids: Sequence[str]) -> None:
         """Removes all rows of these files, 500 files a version."""
         for first in range(0, len(doc_ids), 500):
-            condition = _doc_filter(doc_ids[first : first + 500])
+            condition = doc_filter(doc_ids[first : first + 500])
             with store_errors("deleting rows from the table", self._layout.lancedb):
                 self._table.delete(condition)
 
@@ -217,11 +214,3 @@ def check_where(where: str) -> None:
         raise ConfigError(f"--where {where!r}: one expression only, ';' is not allowed outside quotes")
     if not where.strip():
         raise ConfigError("--where: the filter is empty")
-
-
-def _doc_filter(doc_ids: Iterable[str]) -> str:
-    """A filter by hex ids only, so that no name of a file can reach SQL."""
-    ids = list(doc_ids)
-    if not ids or not all(_HEX.fullmatch(doc_id) for doc_id in ids):
-        raise ValueError("doc ids are 32 hex digits, at least one")
-    return "doc_id IN ({})".format(", ".join(f"'{doc_id}'" for doc_id in ids))

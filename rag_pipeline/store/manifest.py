@@ -8,7 +8,7 @@ Knows nothing of how rows come about.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rag_pipeline.records import ManifestRow
 from rag_pipeline.schema import FILES_SCHEMA
-from rag_pipeline.store import Layout, store_errors, write_durably
+from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors, write_durably
 
 TABLE = "files"
 _STAMP = b"table_version"
@@ -60,12 +60,12 @@ class Manifest:
                 merge = self._table.merge_insert("doc_id").when_matched_update_all()
                 merge.when_not_matched_insert_all().execute(batch)
 
-    def delete(self, doc_ids: Iterable[str]) -> None:
-        """Forgets files; ids are hex, so none can change the filter."""
-        ids = [f"'{doc_id}'" for doc_id in doc_ids if doc_id.isalnum()]
-        for first in range(0, len(ids), _BATCH):
+    def delete(self, doc_ids: Sequence[str]) -> None:
+        """Forgets files."""
+        for first in range(0, len(doc_ids), _BATCH):
+            condition = doc_filter(doc_ids[first : first + _BATCH])
             with store_errors("writing the manifest", self._folder):
-                self._table.delete(f"doc_id IN ({', '.join(ids[first : first + _BATCH])})")
+                self._table.delete(condition)
 
     @property
     def version(self) -> int:
@@ -78,9 +78,7 @@ class Manifest:
         Raises:
             StoreError: That version is no longer kept.
         """
-        with store_errors(f"restoring version {version} of the manifest", self._folder):
-            self._table.checkout(version)
-            self._table.restore()
+        restore_version(self._table, version, self._folder)
 
     def overwrite(self, rows: Iterable[ManifestRow]) -> None:
         """Replaces all rows, as one version."""
