@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -237,25 +237,9 @@ class Committer:
 
 def to_manifest_row(verdict: Verdict, run_id: str) -> ManifestRow:
     """A verdict as the manifest keeps it, stamped with this moment."""
-    return ManifestRow(
-        path=verdict.path,
-        doc_id=verdict.doc_id,
-        state=verdict.state,
-        reason=verdict.reason,
-        media_type=verdict.media_type,
-        title=verdict.title,
-        size_bytes=verdict.size_bytes,
-        mtime_ns=verdict.mtime_ns,
-        content_hash=verdict.content_hash,
-        pages=verdict.pages,
-        chunks=verdict.chunks,
-        tokens=verdict.tokens,
-        rejects=verdict.rejects,
-        replaced_chars=verdict.replaced_chars,
-        fingerprint=verdict.fingerprint,
-        run_id=run_id,
-        indexed_at=datetime.now(UTC),
-    )
+    facts = asdict(verdict)
+    del facts["seconds"]
+    return ManifestRow(**facts, run_id=run_id, indexed_at=datetime.now(UTC))
 
 
 class BusyTime:

@@ -18,16 +18,21 @@ from rag_pipeline.errors import ConfigError
 from rag_pipeline.records import short_hash
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-MEDIA_TYPES = ("pdf", "markdown", "text")
+MEDIA_TYPES = ("pdf", "markdown", "text", "html", "docx", "pptx", "epub", "code")
 
 # Raise a stage's number when its code changes what it yields: files prepared by the old code are redone.
 STAGE_VERSIONS = {
-    "parse.pdf": 1,
-    "parse.markdown": 1,
-    "parse.text": 1,
-    "clean": 1,
-    "chunk": 1,
-    "filter": 1,
+    "parse.pdf": 2,
+    "parse.markdown": 2,
+    "parse.text": 2,
+    "parse.html": 1,
+    "parse.docx": 1,
+    "parse.pptx": 1,
+    "parse.epub": 1,
+    "parse.code": 1,
+    "clean": 2,
+    "chunk": 2,
+    "filter": 2,
     "embedding": 1,
 }
 
@@ -52,7 +57,17 @@ class SourceConfig(_Section):
 class PdfConfig(_Section):
     """How PDFs become text."""
 
-    headings: bool = Field(True, description="Find headings by type size; the outline is always used.")
+    mode: Literal["fast", "layout"] = Field(
+        "fast", description="`fast`: plain PyMuPDF; `layout`: PyMuPDF's layout model, slower."
+    )
+    headings: bool = Field(True, description="Find headings by type size where there is no outline.")
+    furniture: Literal["drop", "keep"] = Field(
+        "drop", description="Running headers, footers and page numbers: left out of the text, or kept."
+    )
+    tables: bool = Field(True, description="Write ruled tables as Markdown.")
+    ocr: Literal["off", "auto"] = Field("off", description="auto: recognize pages that are images without text.")
+    ocr_language: str = Field("eng", description="Tesseract's name of the language, such as eng+deu.")
+    max_pages: int = Field(20_000, ge=1, description="PDFs with more pages are skipped:too_large.")
     password: str | None = Field(None, description="Tried on encrypted files.")
 
 
@@ -67,6 +82,9 @@ class ParseConfig(_Section):
 
     pdf: PdfConfig = PdfConfig()
     markdown: MarkdownConfig = MarkdownConfig()
+    max_text_mb: float = Field(
+        64, gt=0, description="Files with more text than this, in million characters, are skipped:too_large."
+    )
 
 
 class CleanConfig(_Section):
@@ -95,8 +113,20 @@ class ChunkConfig(_Section):
 class FilterConfig(_Section):
     """recipe.filter: chunks not worth a vector."""
 
-    min_chars: int = Field(8, ge=0, description="Fewer non-blank characters: too_short.")
+    min_chars: int = Field(3, ge=0, description="Fewer non-blank characters: too_short.")
     min_text_ratio: float = Field(0.25, ge=0, le=1, description="Smaller share of letters and digits: not_text.")
+    max_repeats: int = Field(
+        3, ge=0, description="Chunks whose text a document repeats more often than this: boilerplate; 0: never."
+    )
+    languages: tuple[str, ...] = Field(
+        (), description="ISO 639-1 codes; when given, chunks in another language: language (extra `language`)."
+    )
+    near_duplicates: float = Field(
+        0,
+        ge=0,
+        le=1,
+        description="MinHash similarity to an earlier chunk of the document: near_duplicate (extra `dedup`).",
+    )
 
 
 class EmbeddingConfig(_Section):
@@ -138,6 +168,8 @@ class RuntimeConfig(_Section):
     )
     embed_batch_rows: int = Field(256, ge=1, description="Prompts per engine batch.")
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
+    parse_timeout_s: float = Field(60, gt=0, description="A file that takes its parser longer, twice: failed:timeout.")
+    parse_memory_mb: int = Field(2048, ge=256, description="A file that takes its parser more, twice: failed:memory.")
     commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
     commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")
     compact_after_fragments: int = Field(32, ge=1, description="Compact the table when it has more fragments.")
@@ -258,11 +290,9 @@ def _fingerprint(*parts: Any) -> str:
 def document_fingerprints(recipe: RecipeConfig) -> dict[str, str]:
     """Hashes, per media type, all that decides a cleaned document; key ``""`` for files of unknown type."""
     clean = (recipe.clean.model_dump(), STAGE_VERSIONS["clean"])
-    parse = {
-        "pdf": (recipe.parse.pdf.model_dump(), STAGE_VERSIONS["parse.pdf"]),
-        "markdown": (recipe.parse.markdown.model_dump(), STAGE_VERSIONS["parse.markdown"]),
-        "text": ({}, STAGE_VERSIONS["parse.text"]),
-    }
+    own = {"pdf": recipe.parse.pdf.model_dump(), "markdown": recipe.parse.markdown.model_dump()}
+    limit = recipe.parse.max_text_mb
+    parse = {kind: (own.get(kind, {}), limit, STAGE_VERSIONS[f"parse.{kind}"]) for kind in MEDIA_TYPES}
     return {
         "": _fingerprint("", parse, clean),
         **{kind: _fingerprint(kind, parse[kind], clean) for kind in MEDIA_TYPES},

@@ -13,14 +13,15 @@ from typing import Any
 
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
-from rag_pipeline.errors import ConfigError, DocumentError
+from rag_pipeline.errors import ConfigError, DocumentError, StoppedError
+from rag_pipeline.isolation import parse
 from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Prepared, Report, Tokenizer, Verdict, Work
 from rag_pipeline.run import Progress, Run
 from rag_pipeline.session import ray_session
 from rag_pipeline.stages.chunk import split
 from rag_pipeline.stages.clean import clean
 from rag_pipeline.stages.filter import reject_reason
-from rag_pipeline.stages.parse import media_type_of, parse
+from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.parquet import sweep_temporary
 from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block, recall, write_block
@@ -43,7 +44,7 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
                 data = job.source.read(file)
             facts |= {"content_hash": data.content_hash, "size_bytes": data.size_bytes, "mtime_ns": data.mtime_ns}
             with clock("parse"):
-                document = parse(data, recipe.parse)
+                document = parse(data, recipe.parse, **job.parse_limits)
             with clock("clean"):
                 document = made = clean(document, recipe.clean)
         with clock("chunk"):
@@ -56,10 +57,13 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
                 else:
                     rejects[reason] += 1
         facts |= {"media_type": document.media_type, "title": document.title, "pages": document.pages}
-        facts["replaced_chars"] = document.replaced_chars
+        facts |= {"characters": len(document.text), "replaced_chars": document.replaced_chars}
+        facts |= {"repaired": document.repaired, "ocr_pages": document.ocr_pages, "metadata": document.metadata}
         state, why = _state(chunks, rejects, document.partial)
     except DocumentError as error:
         state, why, chunks = error.state, error.message, []
+    except StoppedError:
+        raise
     except Exception as error:  # one bad file costs itself only, whatever a parser raises
         state, why, chunks = "failed:parse", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", []
     verdict = Verdict(

@@ -105,12 +105,15 @@ class Document:
 
     Attributes:
         path: The file's path relative to the source root.
-        media_type: ``pdf``, ``markdown`` or ``text``.
+        media_type: One of `config.MEDIA_TYPES`.
         title: From the document itself (metadata, front matter, first heading), never from its name.
         blocks: In reading order.
         pages: Number of pages, or ``None`` where there are none.
         partial: Why text is known to be missing, or empty.
         replaced_chars: Characters that could not be decoded and were replaced.
+        repaired: The file was damaged and its reader mended it.
+        ocr_pages: Pages whose text was recognized from their image.
+        metadata: What the file says of itself beyond its title (author, date, tags), as words.
     """
 
     path: str
@@ -120,6 +123,9 @@ class Document:
     pages: int | None = None
     partial: str = ""
     replaced_chars: int = 0
+    repaired: bool = False
+    ocr_pages: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:
@@ -198,6 +204,8 @@ class Verdict:
         reason: In words; empty when indexed.
         chunks: Chunks that passed the filter.
         rejects: Filter verdicts and how many chunks got each.
+        characters: Code points of the cleaned text.
+        replaced_chars, repaired, ocr_pages, metadata: As in `Document`.
         seconds: Busy time per stage on this file.
     """
 
@@ -214,7 +222,11 @@ class Verdict:
     chunks: int = 0
     tokens: int = 0
     rejects: dict[str, int] = field(default_factory=dict)
+    characters: int = 0
     replaced_chars: int = 0
+    repaired: bool = False
+    ocr_pages: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
     fingerprint: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -236,7 +248,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """One known file as the index has it; `status` shows these."""
+    """One known file as the index has it; `status` shows these. Fields as in `Verdict`."""
 
     path: str
     doc_id: str
@@ -251,7 +263,11 @@ class ManifestRow:
     chunks: int
     tokens: int
     rejects: dict[str, int]
+    characters: int
     replaced_chars: int
+    repaired: bool
+    ocr_pages: int
+    metadata: dict[str, str]
     fingerprint: str
     run_id: str
     indexed_at: datetime

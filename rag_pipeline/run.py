@@ -122,7 +122,9 @@ class Run:
 
     def job(self, run_id: str) -> Job:
         """What every task needs to know."""
-        return Job(self.source, self.config.recipe, self.model, self.fingerprints, self.layout, run_id)
+        runtime = self.config.runtime
+        limits = {"timeout_s": runtime.parse_timeout_s, "memory_mb": runtime.parse_memory_mb}
+        return Job(self.source, self.config.recipe, self.model, self.fingerprints, self.layout, run_id, limits)
 
     def estimate(self, todo: Plan, prepare: Prepare) -> Work:
         """What a plan would cost: reads and prepares its files in this process, without Ray or an engine."""

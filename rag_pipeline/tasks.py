@@ -40,6 +40,7 @@ class Job:
 
     Attributes:
         fingerprints: Recipe fingerprint per media type, for the manifest.
+        parse_limits: What a file may take of its parser: ``timeout_s`` and ``memory_mb``.
     """
 
     source: Source
@@ -48,6 +49,7 @@ class Job:
     fingerprints: dict[str, str]
     layout: Layout
     run_id: str
+    parse_limits: dict[str, Any]
 
 
 Prepare = Callable[[File, Job, Tokenizer], Prepared]

@@ -12,14 +12,14 @@ import pytest
 from conftest import vllm_config
 
 from rag_pipeline import errors, pipeline, schema, search
-from rag_pipeline.config import EmbeddingConfig, prepare_fingerprints
+from rag_pipeline.config import EmbeddingConfig
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.encoder import encode_prompts
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
-from rag_pipeline.records import Report
+from rag_pipeline.records import NO_LIMITS, Report
+from rag_pipeline.run import Run
 from rag_pipeline.schema import from_vectors
-from rag_pipeline.source import open_source
 from rag_pipeline.store import Layout
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.tasks import Job, files_to_table, prepare_block
@@ -31,10 +31,8 @@ def stream_of(folder: Path, dtype: str) -> tuple[Job, pa.Table, list[str]]:
     """A folder's rows as they reach the engine, and the prompts of its chunks."""
     config = vllm_config(folder, folder.parent / "unused", dtype)
     model = load_model(config.recipe.embedding)
-    prints = prepare_fingerprints(config.recipe, model.fingerprint)
-    source = open_source(config.source)
-    job = Job(source, config.recipe, model, prints, Layout.at(config.output.path), "test")
-    files = [file for file in source.list().files if not file.skip]
+    run = Run(config, NO_LIMITS)
+    job, files = run.job("test"), [file for file in run.list().files if not file.skip]
     tokenizer = load_tokenizer(model)
     prompts = [chunk.prompt for file in files for chunk in pipeline.prepare(file, job, tokenizer).chunks]
     return (

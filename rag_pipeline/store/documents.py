@@ -95,6 +95,9 @@ def _to_json(document: Document) -> str:
             "pages": document.pages,
             "partial": document.partial,
             "replaced_chars": document.replaced_chars,
+            "repaired": document.repaired,
+            "ocr_pages": document.ocr_pages,
+            "metadata": document.metadata,
             "blocks": [[block.text, block.kind, block.level, block.page] for block in document.blocks],
         }
     )

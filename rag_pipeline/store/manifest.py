@@ -23,6 +23,7 @@ from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors
 TABLE = "files"
 _STAMP = b"table_version"
 _BATCH = 500
+_JSON = ("rejects", "metadata")
 
 
 class Manifest:
@@ -137,8 +138,8 @@ class Manifest:
 
 
 def _to_row(row: ManifestRow) -> dict[str, Any]:
-    return {**asdict(row), "rejects": json.dumps(row.rejects)}
+    return {**asdict(row), **{name: json.dumps(getattr(row, name)) for name in _JSON}}
 
 
 def _from_row(row: dict[str, Any]) -> ManifestRow:
-    return ManifestRow(**{**row, "rejects": json.loads(row["rejects"] or "{}")})
+    return ManifestRow(**{**row, **{name: json.loads(row[name] or "{}") for name in _JSON}})

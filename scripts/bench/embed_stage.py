@@ -26,16 +26,16 @@ import pyarrow as pa
 
 from rag_pipeline import schema
 from rag_pipeline.commit import BusyTime
-from rag_pipeline.config import Config, prepare_fingerprints
+from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
 from rag_pipeline.embedding.vllm import engine_environment, engine_kwargs
 from rag_pipeline.pipeline import prepare
+from rag_pipeline.records import NO_LIMITS
+from rag_pipeline.run import Run
 from rag_pipeline.session import ray_session
-from rag_pipeline.source import open_source
-from rag_pipeline.store import Layout
-from rag_pipeline.tasks import Job, files_to_table, prepare_block
+from rag_pipeline.tasks import files_to_table, prepare_block
 
 
 def main() -> None:
@@ -76,10 +76,8 @@ def chunks_of(folder: str, limit: int) -> tuple[pa.Table, list[str]]:
     """A folder's chunks as rows of the stream schema, and their prompts."""
     config = Config().with_paths(source=folder)
     model = load_model(config.recipe.embedding)
-    prints = prepare_fingerprints(config.recipe, model.fingerprint)
-    source = open_source(config.source)
-    job = Job(source, config.recipe, model, prints, Layout.at("/nonexistent"), "bench")
-    files = [file for file in source.list().files if not file.skip]
+    run = Run(config, NO_LIMITS)
+    job, files = run.job("bench"), [file for file in run.list().files if not file.skip]
     table = pa.concat_tables(prepare_block(files_to_table(files), job, prepare, keep_documents=False))
     table = table.filter(pa.compute.equal(table["kind"], schema.EMBED)).slice(0, limit)
     tokenizer = load_tokenizer(model)
