@@ -74,7 +74,9 @@ class PdfConfig(_Section):
 class MarkdownConfig(_Section):
     """How Markdown becomes text."""
 
-    front_matter: bool = Field(True, description="Take YAML front matter out of the text; its title is used.")
+    front_matter: bool = Field(
+        True, description="Take YAML or TOML front matter out of the text; its title is used, the rest is metadata."
+    )
 
 
 class ParseConfig(_Section):
@@ -132,10 +134,10 @@ class FilterConfig(_Section):
 class EmbeddingConfig(_Section):
     """recipe.embedding."""
 
-    engine: Literal["vllm", "vllm-offline", "hash"] = Field(
+    engine: Literal["vllm", "ray-llm", "sentence-transformers", "openai", "hash"] = Field(
         "vllm",
-        description="`vllm`: ray.data.llm's processor; `vllm-offline`: vLLM in the actor's own process, started when "
-        "first needed; `hash`: fake vectors, for tests only.",
+        description="`vllm`: in the actor's own process; `ray-llm`: vLLM by ray.data.llm's processor; "
+        "`sentence-transformers`; `openai`: an OpenAI-compatible endpoint; `hash`: fake vectors, for tests only.",
     )
     model: str = Field(
         DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout."
@@ -146,6 +148,9 @@ class EmbeddingConfig(_Section):
     )
     document_prefix: str | None = Field(None, description="Default: the model's own prompt for documents.")
     query_prefix: str | None = Field(None, description="Default: the model's own prompt for queries.")
+    dimension: int | None = Field(
+        None, ge=1, description="Keep this many numbers of a vector (Matryoshka models); default: all."
+    )
     engine_args: dict[str, Any] = Field(default_factory=dict, description="Passed to vLLM as they are.")
 
 
@@ -159,14 +164,27 @@ class RecipeConfig(_Section):
     embedding: EmbeddingConfig = EmbeddingConfig()
 
 
+class EndpointConfig(_Section):
+    """runtime.endpoint: where engine `openai` sends token ids; its model must be the recipe's."""
+
+    url: str = Field("", description="The base URL, such as http://localhost:8000/v1.")
+    model: str = Field("", description="The model's name there; default: the recipe's.")
+    key_env: str = Field("OPENAI_API_KEY", description="The environment variable that holds the key.")
+    requests: int = Field(8, ge=1, description="Requests in flight.")
+
+
 class RuntimeConfig(_Section):
     """All that never decides a vector."""
 
     device: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: GPU when Ray has one, else CPU.")
     replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="Engines; auto: one per GPU, or one on CPU."
+        "auto", description="Engines; auto: by the model's size up to eight on a GPU, or one on CPU."
     )
-    embed_batch_rows: int = Field(256, ge=1, description="Prompts per engine batch.")
+    embed_batch_rows: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="Prompts per engine call; auto: 2048 on a GPU."
+    )
+    stall_timeout_s: float = Field(900, gt=0, description="A run in which nothing is finished for so long is stopped.")
+    endpoint: EndpointConfig = EndpointConfig()
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     parse_timeout_s: float = Field(60, gt=0, description="A file that takes its parser longer, twice: failed:timeout.")
     parse_memory_mb: int = Field(2048, ge=256, description="A file that takes its parser more, twice: failed:memory.")

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -60,6 +61,7 @@ class IsolatedParser:
         self._memory_bytes = memory_mb * _MIB
         self._function = function
         self._child: subprocess.Popen[bytes] | None = None
+        self._watched: psutil.Process | None = None
         self._connection: Connection[Any, Any] | None = None
         self._files = 0
 
@@ -115,12 +117,11 @@ class IsolatedParser:
 
     def _await_answer(self, connection: Connection[Any, Any]) -> None:
         """Returns when there is an answer, or the end of the child, to be read."""
-        assert self._child is not None
-        watched = psutil.Process(self._child.pid)
+        assert self._watched is not None
         deadline = time.monotonic() + self._timeout_s
         while not connection.poll(_POLL_S):
             with contextlib.suppress(psutil.Error):
-                if watched.memory_info().rss > self._memory_bytes:
+                if self._watched.memory_info().rss > self._memory_bytes:
                     raise self._lost("failed:memory", self._too_much())
             if time.monotonic() > deadline:
                 raise self._lost("failed:timeout", f"its parser did not end within {self._timeout_s:g} s")
@@ -154,6 +155,7 @@ class IsolatedParser:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
             theirs.close()
+            self._watched = psutil.Process(self._child.pid)
             self._connection = Connection(ours.detach())
             self._files = 0
             self._await_start(self._connection)
@@ -230,4 +232,8 @@ def _limit_memory(memory_bytes: int) -> None:
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The most memory this process ever had; what the kernel reports of a child begins with its parent's."""
+    with contextlib.suppress(OSError):
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return 0

@@ -17,10 +17,10 @@ from rag_pipeline.errors import ConfigError, DocumentError, StoppedError
 from rag_pipeline.isolation import parse
 from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Prepared, Report, Tokenizer, Verdict, Work
 from rag_pipeline.run import Progress, Run
-from rag_pipeline.session import ray_session
+from rag_pipeline.session import ray_session, watched
 from rag_pipeline.stages.chunk import split
 from rag_pipeline.stages.clean import clean
-from rag_pipeline.stages.filter import reject_reason
+from rag_pipeline.stages.filter import reject_reasons
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.parquet import sweep_temporary
@@ -50,12 +50,9 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
         with clock("chunk"):
             candidates = list(split(document, recipe.chunk, tokenizer))
         with clock("filter"):
-            for chunk in candidates:
-                reason = reject_reason(chunk, recipe.filter)
-                if reason is None:
-                    chunks.append(chunk)
-                else:
-                    rejects[reason] += 1
+            reasons = reject_reasons(candidates, recipe.filter)
+            chunks = [chunk for chunk, reason in zip(candidates, reasons, strict=True) if reason is None]
+            rejects.update(reason for reason in reasons if reason)
         facts |= {"media_type": document.media_type, "title": document.title, "pages": document.pages}
         facts |= {"characters": len(document.text), "replaced_chars": document.replaced_chars}
         facts |= {"repaired": document.repaired, "ocr_pages": document.ocr_pages, "metadata": document.metadata}
@@ -92,7 +89,8 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     chunks = ray.data.from_arrow(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)
     one = ray.data.ActorPoolStrategy(size=1)
     chunks = chunks.map_batches(Reuse, fn_constructor_args=(job,), compute=one, num_cpus=0.1, **arrow)
-    vectors = embed(chunks, job.model, config.recipe.embedding, config.runtime)
+    unseen = any(not file.content_hash for file in files)  # else every vector may be known
+    vectors = embed(chunks, job.model, config.recipe.embedding, config.runtime, start_now=unseen)
     return vectors.map_batches(write_block, fn_args=(job,), num_cpus=0.2, **arrow)
 
 
@@ -169,7 +167,8 @@ def _receipts(files: tuple[File, ...], job: Job, config: Config, verbose: bool) 
     """Runs the graph in a Ray session of its own, and yields blocks of receipts."""
     with ray_session(config, verbose):
         graph = build_graph(files, job, config)
-        yield from graph.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        blocks = graph.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        yield from watched(blocks, config.runtime.stall_timeout_s)
 
 
 def _refuse_cost(work: Work, max_tokens: int) -> None:

@@ -7,6 +7,7 @@ engines or stores.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -135,11 +136,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one text: ids, and the code points [start, end) each stands for."""
+    """The tokens of one text: ids, and the code points [start, end) each stands for; arrays of int32."""
 
-    ids: Sequence[int]
-    starts: Sequence[int]
-    ends: Sequence[int]
+    ids: array[int]
+    starts: array[int]
+    ends: array[int]
 
 
 class Tokenizer(Protocol):
@@ -177,7 +178,7 @@ class Chunk:
         page: Page the slice starts on, from 1, or ``None``.
         section: Heading titles, outermost first.
         prompt: Exactly what is embedded: prefix, context and text.
-        token_ids: The prompt's ids by the model's tokenizer, special tokens included.
+        token_ids: The prompt's ids by the model's tokenizer, special tokens included; int32.
     """
 
     ordinal: int
@@ -187,7 +188,7 @@ class Chunk:
     page: int | None
     section: tuple[str, ...]
     prompt: str
-    token_ids: tuple[int, ...]
+    token_ids: array[int]
 
     @property
     def prompt_hash(self) -> str:
@@ -358,7 +359,14 @@ class Hit:
 
     Attributes:
         rank: From 1, best first.
-        score: Cosine similarity, higher is better.
+        score: What ranked it, higher is better: cosine similarity (mode ``vector``), BM25 (``text``),
+            reciprocal rank fusion (``hybrid``), or the reranking model's score.
+        scores: The parts it is made of: ``vector`` and ``text`` with their ranks, ``fusion``, ``rerank``.
+        path: Relative to the source.
+        location: The whole path or ``s3://`` URL; the path alone where the source is not known.
+        start_char, end_char: The span in the document's cleaned text.
+        before, after: Text of the neighbouring chunks, where asked for.
+        stale: Whether the file has changed or gone since it was indexed; ``None`` where that is not known.
     """
 
     rank: int
@@ -370,6 +378,12 @@ class Hit:
     end_char: int
     text: str
     chunk_id: str
+    doc_id: str = ""
+    location: str = ""
+    scores: dict[str, float] = field(default_factory=dict)
+    before: str = ""
+    after: str = ""
+    stale: bool | None = None
 
 
 @dataclass(slots=True)

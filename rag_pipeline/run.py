@@ -26,6 +26,7 @@ from rag_pipeline.plan import RETRIED, PlanRules, is_same_file, make_plan
 from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
 from rag_pipeline.schema import EMBED, REUSED, TWIN, rows_of_kind
 from rag_pipeline.source import open_source
+from rag_pipeline.stages.filter import check_libraries
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store import Layout
 from rag_pipeline.store.audit import audit
@@ -69,6 +70,7 @@ class Run:
         self.layout = self._serving = Layout.at(config.output.path)
         self.source = open_source(config.source)
         _refuse_nesting(self.source.root, self.layout)
+        check_libraries(config.recipe.filter)
         self.model = load_model(config.recipe.embedding)
         self.fingerprints = prepare_fingerprints(config.recipe, self.model.fingerprint)
         self.manifest = Manifest(self.layout)

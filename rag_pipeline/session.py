@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import re
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rag_pipeline.config import Config
 from rag_pipeline.errors import EmbeddingError, RagPipelineError
@@ -43,6 +45,49 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
     finally:
         if not found:
             ray.shutdown()
+
+
+def watched(blocks: Iterable[Any], stall_timeout_s: float) -> Iterator[Any]:
+    """Yields what a Dataset brings, and gives up on one that brings nothing for too long.
+
+    Raises:
+        EmbeddingError: Nothing came; what is committed stays.
+    """
+    arrived: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
+    done = threading.Event()
+
+    def hand(kind: str, value: Any) -> None:
+        while not done.is_set():
+            with contextlib.suppress(queue.Full):
+                return arrived.put((kind, value), timeout=1)
+
+    def consume() -> None:
+        try:
+            for block in blocks:
+                hand("block", block)
+                if done.is_set():
+                    return
+            hand("end", None)
+        except BaseException as error:  # it is raised where somebody listens
+            hand("error", error)
+
+    threading.Thread(target=consume, daemon=True, name="receipts").start()
+    try:
+        while True:
+            try:
+                kind, value = arrived.get(timeout=stall_timeout_s)
+            except queue.Empty:
+                raise EmbeddingError(
+                    f"the run stopped: nothing was finished for {stall_timeout_s:g} s (runtime.stall_timeout_s);"
+                    " look at the engine with --verbose, then run again to resume"
+                ) from None
+            if kind == "error":
+                raise value
+            if kind == "end":
+                return
+            yield value
+    finally:
+        done.set()
 
 
 def _start(config: Config, verbose: bool) -> None:

@@ -1,6 +1,6 @@
 """The long form of the crash tests: every named point several times, then kills at random times.
 
-usage: .venv/bin/python scripts/crash_test.py [--rounds N] [--random N] [--seed N]
+usage: .venv/bin/python scripts/crash_test.py [--rounds N] [--random N] [--seed N] [--shard I/N]
 
 Each kill works on a fresh copy of an index whose source was changed in every way, is followed by the same
 command again, and must end in the state of a run that nobody stopped: `verify` clean, the same rows, nothing
@@ -11,6 +11,7 @@ Prints a line a kill and a count at the end; exit code 1 if any failed.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import random
 import signal
@@ -18,10 +19,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from test_crash import INDEX_POINTS, Scene, killed, resume, wait_for_children
+from test_crash import (
+    INDEX_POINTS,
+    MAINTENANCE,
+    Scene,
+    killed,
+    resume,
+    test_a_killed_model_switch_is_finished,
+    test_a_killed_rollback_is_found_and_mended,
+    test_killed_maintenance_can_be_run_again,
+    wait_for_children,
+)
 
 from rag_pipeline import maintenance, pipeline
 from rag_pipeline.config import Config
@@ -34,10 +46,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="times each named point is hit")
     parser.add_argument("--random", type=int, default=100, help="kills at random times")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shard", default="0/1", help="I/N: every N-th kill, from the I-th on")
     args = parser.parse_args()
     dice = random.Random(args.seed)
+    shard, shards = map(int, args.shard.split("/"))
     failures = 0
-    with ray_session(Config(), verbose=False), tempfile.TemporaryDirectory() as folder:
+    config = Config.model_validate({"runtime": {"num_cpus": 2}})
+    with ray_session(config, verbose=False), tempfile.TemporaryDirectory() as folder:
         scene = Scene(Path(folder) / "scene")
         scene.make()
         undisturbed = scene.copy_to(Path(folder) / "undisturbed")
@@ -45,14 +60,31 @@ def main() -> int:
         pipeline.index(undisturbed.config)
         assert maintenance.verify(undisturbed.config) == []
         usual_s = time.monotonic() - started + 8  # a process of its own starts Ray first
-        kills = [(point, number) for number in range(1, args.rounds + 1) for point in INDEX_POINTS]
+        others: dict[str, Callable[[Path], None]] = {
+            point: functools.partial(
+                test_killed_maintenance_can_be_run_again, point, words, scene, undisturbed.digest()
+            )
+            for point, words in MAINTENANCE
+        }
+        others["during the model switch"] = functools.partial(test_a_killed_model_switch_is_finished, scene)
+        others["during rollback"] = functools.partial(
+            test_a_killed_rollback_is_found_and_mended, scene, undisturbed.digest()
+        )
+        points = [*INDEX_POINTS, *others]
+        kills = [(point, number) for number in range(1, args.rounds + 1) for point in points]
         for number, (point, count) in enumerate([*kills, *[("at random", 0)] * args.random]):
-            place = scene.copy_to(Path(folder) / f"kill{number}")
-            whom = dice.choice(["driver", "group"])
+            whom, after_s = dice.choice(["driver", "group"]), dice.uniform(0.3, usual_s)
+            if number % shards != shard:
+                continue
+            what = f"{point} #{count} {whom}"
             try:
-                what = f"{point} #{count} {whom}"
+                if point in others:
+                    others[point](Path(folder) / f"kill{number}")
+                    print(f"ok      {what}", flush=True)
+                    continue
+                place = scene.copy_to(Path(folder) / f"kill{number}")
                 if point == "at random":
-                    what = kill_at_random(place, dice.uniform(0.3, usual_s), whom)
+                    what = kill_at_random(place, after_s, whom)
                 else:
                     killed_or_done(place, point, count, whom)
                 report = resume(place, undisturbed.digest())
@@ -60,7 +92,7 @@ def main() -> int:
             except AssertionError as error:
                 failures += 1
                 print(f"FAILED  {what}: {str(error)[:500]}", flush=True)
-    print(f"{len(kills)} kills at {len(INDEX_POINTS)} points, {args.random} at random times: {failures} failed")
+    print(f"{len(kills)} kills at {len(points)} points, {args.random} at random times: {failures} failed")
     return int(failures > 0)
 
 

@@ -195,8 +195,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     args = parser.parse_args()
-    for seed in range(args.seeds):
+    for seed in range(args.first, args.first + args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             simulation = Simulation(Path(folder), seed)
             done = Counter(simulation.step() for _ in range(args.steps))

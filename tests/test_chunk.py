@@ -275,7 +275,7 @@ def test_the_limit_is_never_above_the_models(tokenizer: Any) -> None:
     for options in ({}, {"max_tokens": 5000}):
         sizes = [len(chunk.token_ids) for chunk in _split(document, tokenizer, **options)]
         assert max(sizes) <= tokenizer.max_tokens
-        assert min(sizes[:-1]) >= tokenizer.max_tokens // 2 - 2
+        assert min(sizes[:-1]) >= (tokenizer.max_tokens - 2) * 2 // 5
 
 
 @ALL
@@ -508,7 +508,8 @@ def test_overlap_repeats_at_most_what_was_asked_for(tokenizer: Any, overlap: int
         for chunk, following in pairwise(chunks)
         if following.start_char < chunk.end_char
     ]
-    assert all(len(tokenizer.encode([text])[0].ids) <= overlap for text in repeated)
+    # In the document each of these words has a blank before it, which is part of a byte-level token.
+    assert all(len(tokenizer.encode([" " + text])[0].ids) <= overlap for text in repeated)
     assert all(not text[0].isspace() for text in repeated)
     if overlap >= 8:
         assert len(repeated) > len(chunks) / 2

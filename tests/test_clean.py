@@ -137,7 +137,79 @@ def test_hyphens_that_belong_to_the_text_are_not_taken_for_wraps(wrapped: str, n
     assert "-" in _clean(wrapped, "pdf")
 
 
-@pytest.mark.parametrize("media_type", ["markdown", "text"])
+@pytest.mark.parametrize(
+    ("wrapped", "joined"),
+    [
+        ("a state-of-the-\nart gauge", "a state-of-the-art gauge"),
+        ("pages 10-\n20", "pages 10-20"),
+        ("by e-\nmail", "by e-mail"),
+        ("a GPT-\n3 model", "a GPT-3 model"),
+        ("the Tide-\nStation", "the Tide-Station"),
+        ("pre-\nand postwar", "pre- and postwar"),
+        ("Vor-\nund Nachteile", "Vor- und Nachteile"),
+        ("left-\nto-right", "left-to-right"),
+        ("an exam\u2010\nple", "an example"),
+        ("e\ufb03-\nciently", "efficiently"),
+    ],
+)
+def test_hyphens_that_stay_lose_the_line_end_only(wrapped: str, joined: str) -> None:
+    """Compounds, ranges, names and suspended hyphens come out as they would stand within a line."""
+    assert _clean(wrapped, "pdf") == joined
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "wrapped", "joined"),
+    [
+        ("It is price-determining.", "a price-\ndetermining factor", "a price-determining factor"),
+        ("The price is a determining factor.", "a price-\ndetermining factor", "a price-determining factor"),
+        ("We pre-train it.", "then pre-\ntrain it", "then pre-train it"),
+        ("Pretrain it.", "then pre-\ntrain it", "then pretrain it"),
+        ("AN EXAMPLE", "THE EXAM-\nPLE", "THE EXAMPLE"),
+        ("multi-language", "a multi-lan-\nguage text", "a multi-language text"),
+        ("We pass the exam. Ple is no word here but once.", "for exam-\nple", "for example"),
+        ("go in; directly", "in-\ndirectly", "indirectly"),
+    ],
+)
+def test_the_documents_own_words_decide_over_a_hyphen(elsewhere: str, wrapped: str, joined: str) -> None:
+    """The form a document has elsewhere wins; two of its longer words stay a compound."""
+    document = _document(elsewhere, wrapped, media_type="pdf")
+    assert clean(document, CleanConfig()).blocks[1].text == joined
+
+
+def test_halves_of_divided_words_are_no_words() -> None:
+    """What a line end divides does not prove that its halves are words."""
+    document = _document("some cali-\nbrated gauge", "all cali-\nbrated gauges", media_type="pdf")
+    assert clean(document, CleanConfig()).text == "some calibrated gauge\n\nall calibrated gauges"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("media_type", ["pdf", "markdown"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + " " * 1_000_000 + "b",
+        "a" + "\u0301\u0327" * 300_000 + "b",
+        "-\n" * 300_000 + "b",
+        "a-" * 300_000 + "\nb",
+        "ab-\n" * 50_000 + "cd",
+        "a" * 1_000_000 + "-\nb",
+        "\u00ad \n" * 300_000 + "b",
+        "\r\n \t" * 300_000 + "b",
+    ],
+    ids=["blanks", "marks", "hyphens", "compound", "divisions", "letters", "soft", "lines"],
+)
+def test_any_text_is_cleaned_in_linear_time(text: str, media_type: str) -> None:
+    """Endless runs of blanks, marks or hyphens take no longer than other text of their length."""
+    assert _clean(text, media_type).endswith("b" if text.endswith("b") else "d")
+
+
+def test_metadata_is_cleaned_too() -> None:
+    """Keys and values of metadata are repaired like the title."""
+    document = Document("a", "markdown", "", (), metadata={"a\x00": "x\ud800 \n y"})
+    assert clean(document, CleanConfig()).metadata == {"a": "x y"}
+
+
+@pytest.mark.parametrize("media_type", ["markdown", "text", "html", "docx", "code"])
 def test_lines_and_hyphens_of_markdown_and_text_stay(media_type: str) -> None:
     """Outside PDFs a line end and a hyphen before it are the author's own."""
     assert _clean("a mea-\nsured\nlevel", media_type) == "a mea-\nsured\nlevel"
@@ -167,6 +239,17 @@ def test_blocks_left_blank_are_dropped_and_the_others_keep_their_facts() -> None
 def test_the_title_is_cleaned_to_one_line() -> None:
     """The title's characters are repaired like the text's and its lines joined."""
     assert clean(_document(title=" A\x00 \ufb01ne\xa0\n title\ud800 "), CleanConfig()).title == "A fine title"
+
+
+def test_endless_headings_and_titles_are_cut_down() -> None:
+    """A heading that goes on for pages is a paragraph, and a title has an end: both go with every chunk."""
+    blocks = (Block("h " * 600, "heading", 1, 4), Block("short", "heading", 2))
+    cleaned = clean(Document("a", "html", "t" * 5000, blocks), CleanConfig())
+    assert [(block.kind, block.level, block.page) for block in cleaned.blocks] == [
+        ("paragraph", 0, 4),
+        ("heading", 2, None),
+    ]
+    assert len(cleaned.title) == 1000
 
 
 def test_a_document_without_blocks_stays_without() -> None:

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rag_pipeline.config import (
+    MEDIA_TYPES,
     ChunkConfig,
     CleanConfig,
     Config,
@@ -209,8 +210,8 @@ def _changed(recipe: RecipeConfig) -> set[str]:
 def test_prints_are_distinct_and_stable() -> None:
     """Each media type and the unknown one have a print of their own, the same on every call."""
     prints = prepare_fingerprints(RecipeConfig(), "e")
-    assert set(prints) == {"pdf", "markdown", "text", ""}
-    assert len(set(prints.values())) == 4
+    assert set(prints) == {*MEDIA_TYPES, ""}
+    assert len(set(prints.values())) == len(prints)
     assert prepare_fingerprints(RecipeConfig(), "e") == prints
 
 
@@ -237,7 +238,7 @@ def test_a_parse_setting_changes_its_own_media_type_only(parse: ParseConfig, kin
 )
 def test_clean_chunk_and_filter_settings_change_every_print(recipe: RecipeConfig) -> None:
     """A setting of a stage that all files pass changes all prints."""
-    assert _changed(recipe) == {"pdf", "markdown", "text", ""}
+    assert _changed(recipe) == {*MEDIA_TYPES, ""}
 
 
 def test_runtime_source_and_output_change_no_print(tmp_path: Path) -> None:

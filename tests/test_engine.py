@@ -44,7 +44,12 @@ def stream_of(folder: Path, dtype: str) -> tuple[Job, pa.Table, list[str]]:
 
 @pytest.mark.parametrize(
     ("engine", "dtype", "least"),
-    [("vllm", "float32", 0.99999), ("vllm", "bfloat16", 0.999), ("vllm-offline", "float32", 0.99999)],
+    [
+        ("ray-llm", "float32", 0.99999),
+        ("vllm", "float32", 0.99999),
+        ("vllm", "bfloat16", 0.999),
+        ("sentence-transformers", "float32", 0.99999),
+    ],
 )
 def test_vectors_equal_sentence_transformers(
     engine: str, dtype: str, least: float, sample_docs: Path, tmp_path: Path, ray_once: None

@@ -51,9 +51,18 @@ def _kinds(document: Document) -> list[tuple[str, str]]:
         ("a.txt", "text"),
         ("a.rst", "text"),
         ("server.log", "text"),
-        ("a.docx", None),
-        ("Makefile", None),
-        ("folder.md/Makefile", None),
+        ("table.csv", "text"),
+        ("page.HTM", "html"),
+        ("a.docx", "docx"),
+        ("a.pptx", "pptx"),
+        ("a.epub", "epub"),
+        ("src/main.py", "code"),
+        ("pyproject.toml", "code"),
+        ("LICENSE", "text"),
+        ("Makefile", "code"),
+        ("folder.md/Makefile", "code"),
+        ("folder.md/unknown", None),
+        ("a.png", None),
         ("md", None),
     ],
 )
@@ -64,8 +73,8 @@ def test_media_type_of_goes_by_the_last_extension(path: str, media_type: str | N
 
 def test_an_unknown_type_is_skipped() -> None:
     """A file that nothing here parses is skipped:type."""
-    assert _state("a.docx", b"PK\x03\x04 something") == "skipped:type"
-    assert _state("Makefile", "all:\n") == "skipped:type"
+    assert _state("a.png", b"\x89PNG\r\n") == "skipped:type"
+    assert _state("unknown", "text\n") == "skipped:type"
 
 
 @pytest.mark.parametrize("path", ["a.md", "a.txt", "a.pdf", "a.docx"])
@@ -130,6 +139,42 @@ def test_html_comments_are_dropped() -> None:
     assert _kinds(document) == [("paragraph", "text"), ("paragraph", "<div>html</div>")]
 
 
+def test_comments_inside_html_are_dropped() -> None:
+    """A comment in a block of HTML goes, the block stays; one that never ends takes no text with it."""
+    assert _markdown("<div>\n<!-- note -->\nkept</div>\n").text == "<div>\n\nkept</div>"
+    assert "kept" in _markdown("text\n\n<!-- never ends\n\nkept\n").text
+
+
+def test_footnotes_are_kept_and_link_targets_are_not() -> None:
+    """A definition of where links lead is no text; a footnote is, even one of a single word."""
+    document = _markdown("text[^1] and [link][l]\n\n[l]: http://example.org\n[^1]: Indeed\n[^2]: Two words.\n")
+    assert "Indeed" in document.text
+    assert "Two words." in document.text
+    assert "example.org" not in document.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 10_000,
+        "[a](" * 10_000,
+        "> " * 5_000 + "deep",
+        "- " * 5_000 + "deep",
+        "word " * 200_000,
+        "# " + "*a" * 50_000,
+        "<!-- a -->" * 3_000 + " text",
+        "<!-- a " * 30_000,
+        "`" * 100_000,
+    ],
+    ids=["brackets", "links", "quotes", "lists", "line", "emphasis", "comments", "unclosed", "ticks"],
+)
+@pytest.mark.timeout(10)
+def test_hostile_markdown_costs_no_time_and_no_text(text: str) -> None:
+    """Deep nesting and endless lines are read in well under seconds, with the text kept."""
+    found = _markdown(text).text
+    assert found.split() == text.replace("<!-- a -->", "").split()
+
+
 def test_a_comment_that_shares_its_line_with_text_loses_no_text() -> None:
     """Text behind a comment on the same line is kept."""
     assert "kept" in _markdown("<!-- note --> kept\n").text
@@ -179,6 +224,44 @@ def test_front_matter_gives_the_title_and_is_not_text() -> None:
     assert document.text == "# Heading\n\ntext"
 
 
+def test_front_matter_becomes_metadata() -> None:
+    """Scalars and lists of front matter are kept as words; nested and empty fields and the title are not."""
+    head = "title: T\ntags: [a, b c]\ndate: 2026-01-31\ndraft: false\nnested: {a: 1}\nnone:\nauthor: |\n  Ada\n  Holm"
+    assert _markdown(f"---\n{head}\n---\ntext\n").metadata == {
+        "tags": "a, b c",
+        "date": "2026-01-31",
+        "draft": "false",
+        "author": "Ada Holm",
+    }
+
+
+def test_toml_front_matter_is_front_matter_too() -> None:
+    """A TOML head between plus signs gives title and metadata."""
+    document = _markdown('+++\ntitle = "T"\ntags = ["a", "b"]\nhuge = 0x' + "f" * 9000 + "\n+++\n\ntext\n")
+    assert (document.title, document.text, document.metadata) == ("T", "text", {"tags": "a, b"})
+
+
+def test_a_colon_inside_a_front_matter_value_costs_nothing() -> None:
+    """Lines that are no YAML but plainly fields are read as fields."""
+    document = _markdown("---\ntitle: Tides: a primer\nauthor: Ada\n---\n\ntext\n")
+    assert (document.title, document.metadata, document.text) == ("Tides: a primer", {"author": "Ada"}, "text")
+
+
+@pytest.mark.parametrize(
+    "prose", ["Just prose.", "Note the following: it is prose.\nIts second line.", "a: b: c\nprose", "- a\n- list"]
+)
+def test_prose_between_two_rules_is_no_front_matter(prose: str) -> None:
+    """A document that begins with a rule loses no text up to its next rule."""
+    assert prose in _markdown(f"---\n\n{prose}\n\n---\n\nmore\n").text
+
+
+def test_a_yaml_bomb_in_front_matter_is_defused() -> None:
+    """Aliases that would unfold to billions of words are neither unfolded nor an error."""
+    head = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+    document = _markdown(f"---\n{head}---\n\ntext\n")
+    assert (document.text, document.metadata) == ("text", {"a0": "x, x"})
+
+
 def test_front_matter_can_be_kept_as_text() -> None:
     """With front_matter off, its lines are text like any other and the first heading gives the title."""
     document = _markdown("---\ntitle: x\n---\n\n# Heading\n", front_matter=False)
@@ -187,9 +270,9 @@ def test_front_matter_can_be_kept_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "lines", ["title: [", "title: 2020-13-45", "date: 2023-02-30", "title:", "- a list", "title: &a [*a]", "\tx: y"]
+    "lines", ["title: [", "title: 2020-13-45", "date: 2023-02-30", "title:", "# a", "title: &a [*a]", "\tx: y"]
 )
-def test_odd_front_matter_costs_the_title_only(lines: str) -> None:
+def test_odd_front_matter_is_not_text(lines: str) -> None:
     """Front matter that is no YAML, holds an impossible date or has no title leaves the document as it is."""
     document = _markdown(f"---\n{lines}\n---\n\n# Heading\n\ntext\n")
     assert document.text == "# Heading\n\ntext"
@@ -294,6 +377,28 @@ def test_byte_order_marks_are_read_and_left_out(encoding: str) -> None:
     assert document.replaced_chars == 0
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("path", ["a.txt", "a.md", "a.py", "a.html"])
+def test_utf16_without_its_mark_is_recognized(path: str, encoding: str) -> None:
+    """UTF-16 without a byte order mark is told by its NULs."""
+    document = _parse(path, "Größe and some more words, 潮汐".encode(encoding))
+    assert (document.text, document.replaced_chars) == ("Größe and some more words, 潮汐", 0)
+
+
+def test_a_few_nuls_do_not_unmake_a_text() -> None:
+    """A log with a run of NULs, as a crash leaves them, is still a text."""
+    text = "12:00 all is well on the tide gauge\n" * 20
+    assert _parse("a.log", text + "\x00" * 20 + text).text.count("tide gauge") == 40
+
+
+def test_text_over_the_limit_is_too_large() -> None:
+    """A file with more characters than recipe.parse.max_text_mb is skipped:too_large; the limit itself is allowed."""
+    recipe = ParseConfig(max_text_mb=0.001)
+    assert _parse("a.txt", "ü" * 1000, recipe).text == "ü" * 1000
+    for path in ("a.txt", "a.md", "a.py", "a.html"):
+        assert _state(path, "ü" * 1001, recipe) == "skipped:too_large"
+
+
 def test_big_endian_utf16_is_read() -> None:
     """UTF-16 with a big-endian mark is decoded in its own byte order."""
     assert _parse("a.txt", b"\xfe\xff" + "Größe".encode("utf-16-be")).text == "Größe"
@@ -330,6 +435,20 @@ def test_legacy_encodings_are_guessed(text: str, encoding: str) -> None:
     assert document.replaced_chars == 0
 
 
+@pytest.mark.parametrize(("text", "encoding"), [(_JAPANESE, "shift_jis"), (_JAPANESE, "euc_jp"), (_CHINESE, "gb18030")])
+@pytest.mark.parametrize("begin", ["x", "xy\n"])
+def test_long_legacy_texts_are_guessed_from_whole_words(text: str, encoding: str, begin: str) -> None:
+    """Where the guess looks at a piece of a long text, no character is cut in two."""
+    whole = begin + f"{text}\n" * 5_000
+    assert _parse("a.txt", whole.encode(encoding)).text == whole.rstrip()
+
+
+def test_few_legacy_letters_in_much_plain_text_are_guessed_too() -> None:
+    """Letters that UTF-8 cannot be are no damage to it where nothing else in the text is UTF-8."""
+    whole = "plain text of tide gauges.\n" * 2_000 + _FRENCH
+    assert _parse("a.txt", whole.encode("latin-1")).text == whole
+
+
 def test_a_few_bad_bytes_in_utf8_are_replaced_and_counted() -> None:
     """A UTF-8 text with a few broken bytes stays UTF-8; what was replaced is counted."""
     document = _parse("a.txt", ("guter Text, größer als nötig " * 200).encode() + b"\xff end")
@@ -340,11 +459,21 @@ def test_a_few_bad_bytes_in_utf8_are_replaced_and_counted() -> None:
 
 @pytest.mark.parametrize("path", ["a.txt", "a.md"])
 @pytest.mark.parametrize(
-    "data", [b"a\x00b", b"\x7fELF\x02\x01\x01\x00\x00\x00", "no mark".encode("utf-16-le")], ids=["nul", "elf", "utf16"]
+    "data",
+    [b"a\x00b", b"\x7fELF\x02\x01\x01\x00\x00\x00", b"\x00\x00\x01\x02" * 400, b"PK\x03\x04" + bytes(range(256))],
+    ids=["nul", "elf", "numbers", "zip"],
 )
-def test_nul_bytes_are_no_text(path: str, data: bytes) -> None:
-    """Bytes with NULs and no byte order mark are failed:encoding, not a text full of NULs."""
+def test_binary_files_are_no_text(path: str, data: bytes) -> None:
+    """Bytes that are controls in good part are failed:encoding, not a text full of NULs."""
     assert _state(path, data) == "failed:encoding"
+
+
+def test_a_short_text_with_bytes_of_no_encoding_keeps_its_words() -> None:
+    """Where no legacy encoding fits either, a few bad bytes are replaced and counted, and many are failed:encoding."""
+    words = "größer als nötig " * 6
+    document = _parse("a.txt", words.encode() + b"\xff\x81\x81")
+    assert (document.text[:16], document.replaced_chars) == ("größer als nötig", 3)
+    assert _state("a.txt", words.encode() + b"\xff\x81\x81" * 20) == "failed:encoding"
 
 
 def test_random_bytes_are_no_text() -> None:
@@ -411,9 +540,10 @@ def test_the_outline_names_the_headings(by_size: bool) -> None:
 
 
 def test_the_title_comes_from_the_metadata() -> None:
-    """A PDF's title is its metadata's, blanks squeezed; without one it is empty."""
-    assert _parse("a.pdf", _pdf([(BODY, 11)], title=" A  title ")).title == "A title"
-    assert _parse("name-of-file.pdf", _pdf([("Heading", 24), (BODY, 11)])).title == ""
+    """A PDF's title is its metadata's, blanks squeezed; without one the first page's largest type, never the name."""
+    assert _parse("a.pdf", _pdf([("Heading", 24), (BODY, 11)], title=" A  title ")).title == "A title"
+    assert _parse("name-of-file.pdf", _pdf([("Heading", 24), (BODY, 11)])).title == "Heading"
+    assert _parse("name-of-file.pdf", _pdf([(BODY, 11)])).title == ""
 
 
 def _locked(**passwords: str) -> bytes:
@@ -451,9 +581,11 @@ def test_a_pdf_of_pictures_is_no_text() -> None:
     assert _state("a.pdf", (BROKEN / "scan-image-only.pdf").read_bytes()) == "no_text"
 
 
-def test_a_web_page_named_pdf_is_refused() -> None:
-    """HTML under a PDF's name is failed:parse, not parsed as HTML."""
-    assert _state("a.pdf", "<html><body><p>Not a PDF</p></body></html>") == "failed:parse"
+def test_a_web_page_named_pdf_is_a_web_page() -> None:
+    """HTML under a PDF's name is parsed as the HTML it is; other bytes there are failed:parse."""
+    document = _parse("a.pdf", "<html><body><p>Not a PDF</p></body></html>")
+    assert (document.media_type, document.text) == ("html", "Not a PDF")
+    assert _state("a.pdf", "just words") == "failed:parse"
 
 
 def test_a_pdf_cut_short_is_partial() -> None:

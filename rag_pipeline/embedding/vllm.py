@@ -1,16 +1,15 @@
-"""vLLM through `ray.data.llm`: GPU actors where Ray has GPUs, vLLM's CPU build elsewhere.
+"""vLLM in the actor's own process, a block at a time with token ids: one process, one call, Arrow out.
 
-Rows that need no vector bypass the engine by the processor's own way for rows that already failed; every
-row crosses it as bytes, since the processor rebuilds rows from Python objects and would lose their types.
-Knows nothing of files, stores or what rows are for.
+Several engines share a GPU where the model is small. A run whose every vector may be known starts no engine
+before a row needs one. Knows nothing of files, stores or what rows are for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pickle
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,151 +17,202 @@ import pyarrow as pa
 
 from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
-from rag_pipeline.embedding.model import Model
-from rag_pipeline.errors import ConfigError
+from rag_pipeline.embedding.encoder import encode_prompts
+from rag_pipeline.embedding.engine_args import count_engines, count_gpus, engine_environment, engine_kwargs
+from rag_pipeline.embedding.model import Model, shorten
+from rag_pipeline.errors import EmbeddingError
+from rag_pipeline.records import short_hash
 
-_ERROR = "__inference_error__"  # the processor's own column; rows with a value in it bypass the engine
-_BYPASS = "bypass"
-_LIGHT = {"num_cpus": 0.1}
+_GOLDEN = "The tide gauge on the eastern pier is read every six hours."
+_MIN_GOLDEN_COSINE = 0.99
+_MAX_DEATHS = 40
+_GPU_BLOCK_ROWS = 2048
 
 
-def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig) -> Any:
-    """Appends the vLLM processor to a Dataset; see `embedding.embed`.
+def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, start_now: bool) -> Any:
+    """Appends vLLM actors to a Dataset; see `embedding.embed`.
 
     Raises:
         ConfigError: A GPU is asked for and Ray has none.
     """
-    from ray.data.llm import build_processor, vLLMEngineProcessorConfig
-
-    gpus = count_gpus(runtime)
-    replicas = runtime.replicas if runtime.replicas != "auto" else max(1, gpus)
-    settings: dict[str, Any] = {
-        "model_source": model.path,
-        "task_type": "embed",
-        "engine_kwargs": engine_kwargs(model, config, on_gpu=bool(gpus)),
-        "batch_size": runtime.embed_batch_rows,
-        "max_concurrent_batches": 4 if gpus else 2,
-        "concurrency": (replicas, replicas),
-        "chat_template_stage": False,
-        "tokenize_stage": False,
-        "detokenize_stage": False,
-        "should_continue_on_error": True,
-        "log_engine_metrics": False,
-        "runtime_env": {"env_vars": engine_environment(on_gpu=bool(gpus))},
-    }
-    if not gpus:  # without it Ray waits for a GPU for ever
-        settings["placement_group_config"] = {"bundle_per_worker": {"CPU": 1}}
-    processor = build_processor(
-        vLLMEngineProcessorConfig(**settings),
-        postprocess=_keep,
-        preprocess_map_kwargs=_LIGHT,
-        postprocess_map_kwargs=_LIGHT,
-    )
-    packed = dataset.map_batches(_pack, batch_size=None, batch_format="pyarrow", **_LIGHT)
-    unpack = {"batch_size": None, "batch_format": "pyarrow", "fn_args": (model.dimension,), **_LIGHT}
-    return processor(packed).map_batches(_unpack, **unpack)
-
-
-def count_gpus(runtime: RuntimeConfig) -> int:
-    """GPUs the engine may use by `runtime.device`, as Ray counts them.
-
-    Raises:
-        ConfigError: ``device: gpu`` and there is none.
-    """
     import ray
 
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    if runtime.device == "gpu" and not gpus:
-        raise ConfigError("runtime.device: gpu, but Ray finds no GPU; set it to auto or cpu, or fix the driver")
-    return 0 if runtime.device == "cpu" else gpus
-
-
-def engine_kwargs(model: Model, config: EmbeddingConfig, on_gpu: bool) -> dict[str, Any]:
-    """Arguments of the engine: the model's own limits, batch budgets for the device, then the recipe's."""
-    budget = {"max_num_seqs": 1024, "max_num_batched_tokens": 32768} if on_gpu else {"max_num_seqs": 128}
-    return {
-        "dtype": engine_dtype(model, on_gpu),
-        "max_model_len": model.max_tokens,
-        "disable_log_stats": True,
-        "enforce_eager": not on_gpu,
-        **({} if on_gpu else {"max_num_batched_tokens": max(4096, model.max_tokens)}),
-        **budget,
-        **config.engine_args,
-    }
-
-
-def engine_dtype(model: Model, on_gpu: bool) -> str:
-    """The number format to compute in: bfloat16 is several times faster where it is native, slower where not."""
-    if model.dtype != "auto":
-        return model.dtype
-    native = on_gpu or bool({"avx512_bf16", "amx_bf16"} & _cpu_flags())
-    return "bfloat16" if native else "float32"
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return set(next((line for line in lines if line.startswith("flags")), "").split())
-
-
-def engine_environment(on_gpu: bool) -> dict[str, str]:
-    """Variables the engine's process starts with; those set by the user win."""
-    wanted = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    if on_gpu:
-        wanted["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
-    else:
-        cores = sorted(os.sched_getaffinity(0))
-        wanted |= {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
-            "OMP_NUM_THREADS": str(len(cores)),  # else Ray sets it to the actor's CPUs
-        }
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
-
-
-def _pack(table: pa.Table) -> pa.Table:
-    """Rows as the processor takes them: token ids, the whole row as bytes, and whether to bypass the engine."""
-    wanted = [kind == schema.EMBED for kind in table["kind"].to_pylist()]
-    prompts = [ids if want else [0] for ids, want in zip(table["token_ids"].to_pylist(), wanted, strict=True)]
-    rows = table.drop_columns(["token_ids"]).to_pylist()
-    return pa.table(
-        {
-            "tokenized_prompt": pa.array(prompts, pa.list_(pa.int32())),
-            "row": pa.array([pickle.dumps(row) for row in rows], pa.binary()),
-            _ERROR: pa.array(["" if want else _BYPASS for want in wanted], pa.string()),
-        }
+    gpus = count_gpus(runtime)
+    replicas, share = count_engines(model, config, runtime, gpus)
+    arguments = engine_kwargs(model, config, on_gpu=bool(gpus))
+    environment = engine_environment(on_gpu=bool(gpus))
+    if share <= 1:
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if 0 < share < 1:
+        arguments.setdefault("gpu_memory_utilization", round(0.9 * share, 3))
+    deaths = ray.remote(num_cpus=0)(Deaths).remote()
+    return dataset.map_batches(
+        Engine,
+        fn_constructor_args=(model, arguments, deaths, start_now),
+        batch_size=_block_rows(runtime, bool(gpus)),
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=replicas),
+        num_cpus=1,
+        num_gpus=share or None,
+        runtime_env={"env_vars": environment},
     )
 
 
-def _keep(row: dict[str, Any]) -> dict[str, Any]:
-    """What leaves the processor: the vector as bytes, so that it never becomes a list of Python floats."""
-    return {
-        "row": row["row"],
-        "vector_bytes": np.ascontiguousarray(row["embeddings"], dtype=np.float32).tobytes(),
-        "engine_s": float(row["time_taken_llm"]),
-    }
+def _block_rows(runtime: RuntimeConfig, on_gpu: bool) -> int | None:
+    """Large blocks keep a GPU's engine busy; on a CPU they come as files are prepared."""
+    if runtime.embed_batch_rows == "auto":
+        return _GPU_BLOCK_ROWS if on_gpu else None
+    return runtime.embed_batch_rows
 
 
-def _unpack(table: pa.Table, dimension: int) -> pa.Table:
-    """The stream schema again, from rows that were embedded, refused, or never needed the engine."""
-    ended = time.time()
-    rows = [pickle.loads(value) for value in table["row"].to_pylist()]
-    errors = table[_ERROR].to_pylist()
-    for row, error in zip(rows, errors, strict=True):
-        if error and error != _BYPASS:
-            row.update(kind=schema.REJECTED, reason=f"engine: {error}"[:300])
-    result = schema.rows_to_table(rows, schema.stream_schema(dimension))
-    made = np.array([number for number, error in enumerate(errors) if not error], dtype=np.int64)
-    if not len(made):
-        return result
-    data = b"".join(table["vector_bytes"].take(pa.array(made)).to_pylist())
-    vectors = np.frombuffer(data, dtype=np.float32).reshape(len(made), dimension)
-    slowest = max(table["engine_s"].take(pa.array(made)).to_pylist())
-    return schema.put_vectors(result, made, vectors, ended - slowest, ended)
+class Deaths:
+    """Remembers, for all engines of a run, which prompts an engine had in hand when it died."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._total = 0
+
+    def begin(self, key: str) -> tuple[int, int]:
+        """Notes that an engine takes a block; returns how many died of this one, and of any."""
+        before = self._open.get(key, 0)
+        self._total += bool(before)
+        self._open[key] = before + 1
+        return before, self._total
+
+    def end(self, key: str) -> None:
+        """Notes that the engine is through with it."""
+        self._open.pop(key, None)
+
+
+class Engine:
+    """One engine; called with blocks of the stream schema."""
+
+    def __init__(self, model: Model, arguments: dict[str, Any], deaths: Any, start_now: bool) -> None:
+        self._model = model
+        self._arguments = arguments
+        self._deaths = deaths
+        self._engine: Any = None
+        self._failure: EmbeddingError | None = None
+        if start_now:
+            self._start()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Embeds the rows of kind `embed`; a row the engine refuses, or dies of, becomes `rejected`.
+
+        Raises:
+            EmbeddingError: The engine cannot start, or is not the one that queries will use.
+        """
+        rows = schema.rows_of_kind(table, schema.EMBED)
+        if not len(rows):
+            return table
+        self._start()
+        if self._failure:
+            raise self._failure
+        prompts = [{"prompt_token_ids": ids} for ids in table["token_ids"].take(pa.array(rows)).to_pylist()]
+        hashes = table["prompt_hash"].take(pa.array(rows)).to_pylist()
+        started = time.time()
+        lengths = np.array([len(prompt["prompt_token_ids"]) for prompt in prompts])
+        limit = self._model.max_tokens
+        refused = {
+            int(number): f"engine: a prompt of {lengths[number]} tokens, the model takes {limit}"
+            for number in np.flatnonzero(lengths > limit)
+        }
+        order = np.argsort(lengths, kind="stable")
+        vectors = np.zeros((len(prompts), self._model.dimension), dtype=np.float32)
+        self._embed(prompts, hashes, order[lengths[order] <= limit], vectors, refused)
+        made = np.array([number for number in range(len(prompts)) if number not in refused], dtype=np.int64)
+        table = schema.put_vectors(table, rows[made], vectors[made], started, time.time())
+        return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
+
+    def _embed(
+        self,
+        prompts: list[dict[str, Any]],
+        hashes: list[str],
+        order: np.ndarray,
+        vectors: np.ndarray,
+        refused: dict[int, str],
+        suspect: bool = False,
+    ) -> None:
+        """Embeds prompts in this order; what engines died of twice, or refuse, is halved until it is one prompt."""
+        if not len(order):
+            return
+        with self._noted([hashes[number] for number in order]) as deaths:
+            bad = "an engine died of it" if deaths > (0 if suspect else 1) else self._try(prompts, order, vectors)
+            if bad and len(order) == 1:
+                refused[int(order[0])] = f"engine: {bad}"[:300]
+            elif bad:
+                for half in np.array_split(order, 2):
+                    self._embed(prompts, hashes, half, vectors, refused, suspect=bool(deaths))
+
+    def _try(self, prompts: list[dict[str, Any]], order: np.ndarray, vectors: np.ndarray) -> str:
+        """Embeds prompts in one call; returns why the engine refuses them, or nothing."""
+        try:
+            outputs = self._encode([prompts[number] for number in order])
+        except Exception as error:  # vLLM's refusals have no common type
+            self._leave_if_broken()
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        vectors[order] = outputs
+        return ""
+
+    def _encode(self, prompts: list[dict[str, Any]]) -> np.ndarray:
+        """One call of the engine; float32 [prompts, dimension]."""
+        import torch
+
+        outputs = self._engine.encode(prompts, pooling_task="embed", use_tqdm=False)
+        stacked = torch.stack([output.outputs.data for output in outputs])
+        return shorten(self._model, stacked.float().cpu().numpy())
+
+    def _leave_if_broken(self) -> None:
+        """Ends this process when the engine no longer does what it could at its start: Ray puts up another."""
+        try:
+            self._encode([{"prompt_token_ids": self._golden_ids()}])
+        except Exception:
+            os._exit(1)
+
+    @contextlib.contextmanager
+    def _noted(self, hashes: list[str]) -> Iterator[int]:
+        """Yields how many engines have died with these prompts in hand.
+
+        Raises:
+            EmbeddingError: Too many have died in this run.
+        """
+        import ray
+
+        key = short_hash(*hashes)
+        before, total = ray.get(self._deaths.begin.remote(key))
+        if total > _MAX_DEATHS:
+            raise EmbeddingError(f"engines died {total} times in this run: see their logs with --verbose; run again")
+        yield before
+        self._deaths.end.remote(key)
+
+    def _start(self) -> None:
+        """Starts the engine, once; a constructor that raised would be called by Ray again and again."""
+        if self._engine is not None or self._failure is not None:
+            return
+        try:
+            from vllm import LLM
+
+            self._engine = LLM(model=self._model.path, runner="pooling", **self._arguments)
+        except Exception as error:  # vLLM's failures have no common type
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            self._failure = EmbeddingError(f"the engine cannot start: {reason}; --verbose shows more")
+            return
+        if self._arguments.get("load_format") != "dummy":
+            self._test_itself()
+
+    def _test_itself(self) -> None:
+        """A fixed text's vector must be that of the query-time encoder: wrong pooling would go unnoticed else."""
+        vector = self._encode([{"prompt_token_ids": self._golden_ids()}])[0]
+        wanted = encode_prompts(self._model, [_GOLDEN])[0]
+        cosine = float(vector @ wanted / (np.linalg.norm(vector) * np.linalg.norm(wanted)))
+        if not cosine >= _MIN_GOLDEN_COSINE:
+            self._failure = EmbeddingError(
+                f"model {self._model.name}: the engine's vector of a fixed text has a cosine of {cosine:.3f} with that"
+                " of the encoder for queries: they pool or normalize differently; check recipe.embedding.engine_args"
+            )
+
+    def _golden_ids(self) -> list[int]:
+        from rag_pipeline.embedding.tokenizer import load_tokenizer
+
+        tokenizer = load_tokenizer(self._model)
+        return [*tokenizer.head_ids, *tokenizer.encode([_GOLDEN])[0].ids, *tokenizer.tail_ids]

@@ -17,13 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from rag_pipeline.records import ManifestRow
-from rag_pipeline.schema import FILES_SCHEMA
+from rag_pipeline.schema import FILES_SCHEMA, conform
 from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors, write_durably
 
 TABLE = "files"
 _STAMP = b"table_version"
 _BATCH = 500
 _JSON = ("rejects", "metadata")
+_ADDED = {"characters": 0, "repaired": False, "ocr_pages": 0}  # columns that an earlier release's tables lack
 
 
 class Manifest:
@@ -50,11 +51,13 @@ class Manifest:
             with store_errors("reading the manifest", self._folder):
                 self._table.checkout_latest()
                 table = self._table.to_arrow()
-        return {row["path"]: _from_row(row) for row in table.to_pylist()}
+        return {row["path"]: _from_row(row) for row in conform(table, FILES_SCHEMA).to_pylist()}
 
     def put(self, rows: Iterable[ManifestRow]) -> None:
         """Inserts or replaces rows, as one version per 500."""
         pending = [_to_row(row) for row in rows]
+        if pending and self._table.schema.names != FILES_SCHEMA.names:  # of an earlier release
+            self.overwrite(self.load().values())
         for first in range(0, len(pending), _BATCH):
             batch = pa.Table.from_pylist(pending[first : first + _BATCH], schema=FILES_SCHEMA)
             with store_errors("writing the manifest", self._folder):
@@ -142,4 +145,5 @@ def _to_row(row: ManifestRow) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> ManifestRow:
-    return ManifestRow(**{**row, **{name: json.loads(row[name] or "{}") for name in _JSON}})
+    absent = {name: zero for name, zero in _ADDED.items() if row[name] is None}
+    return ManifestRow(**{**row, **absent, **{name: json.loads(row[name] or "{}") for name in _JSON}})
