@@ -25,6 +25,7 @@ from rag_pipeline.records import NO_LIMITS, Hit, Limits, ManifestRow, Plan, Repo
 
 if TYPE_CHECKING:
     from rag_pipeline.run import Progress
+    from rag_pipeline.search import Filters, Mode
 
 __all__ = [
     "Config",
@@ -94,9 +95,16 @@ def status(*, index: str | None = None, config: Settings = None) -> list[Manifes
 
 
 def query(
-    text: str, *, k: int = 5, where: str | None = None, index: str | None = None, config: Settings = None
+    text: str,
+    *,
+    k: int = 5,
+    where: str | None = None,
+    mode: Mode = "hybrid",
+    filters: Filters | None = None,
+    index: str | None = None,
+    config: Settings = None,
 ) -> list[Hit]:
-    """The k chunks nearest to a question, best first; see `search.query` for what it raises."""
+    """The k chunks that answer a question best, best first; see `search.query` for what it raises."""
     from rag_pipeline import search
 
-    return search.query(_config(config, None, index), text, k=k, where=where)
+    return search.query(_config(config, None, index), text, k=k, where=where, mode=mode, filters=filters)

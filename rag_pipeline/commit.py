@@ -259,6 +259,11 @@ class BusyTime:
         self._spans = [*apart, (start, end)]
 
     @property
+    def between(self) -> tuple[float, float]:
+        """The first moment covered and the last; zeros where there is none."""
+        return min((start for start, _ in self._spans), default=0.0), max((end for _, end in self._spans), default=0.0)
+
+    @property
     def seconds(self) -> float:
         """The time covered."""
         return sum(end - start for start, end in self._spans)

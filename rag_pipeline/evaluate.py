@@ -19,8 +19,6 @@ from rag_pipeline.errors import ConfigError
 from rag_pipeline.records import Hit
 from rag_pipeline.search import Mode, Searcher
 
-EXIT_REGRESSED = 8
-
 
 class Target(BaseModel):
     """One place that answers a question: a document, a page of it, or the passage that holds certain words."""

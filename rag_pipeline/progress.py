@@ -96,7 +96,8 @@ def print_summary(console: Console, report: Report) -> None:
     )
     rate = report.throughput.get("chunks_per_s")
     speed = f"; engine {rate:.0f} chunks/s, {report.throughput['tokens_per_s']:.0f} tokens/s" if rate else ""
-    console.print(f"  time    {report.seconds:.1f} s{speed}", highlight=False)
+    limit = f", limited by {report.limiting_stage}" if report.limiting_stage else ""
+    console.print(f"  time    {report.seconds:.1f} s{speed}{limit}", highlight=False)
     for reject in report.rejects[:10]:
         console.print(f"  [yellow]{reject['state']}[/yellow]  {reject['path']!r}: {reject['reason']}", highlight=False)
     if len(report.rejects) > 10:

@@ -398,7 +398,9 @@ class Report:
         seconds: Wall time.
         stages: Stage to ``{seconds, rows}``; busy seconds summed over workers, except ``embed``,
             whose seconds are wall time with at least one batch in the engine.
-        throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1.
+        throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1,
+            ``first_vectors_s`` from the run's begin to the engine's first work, ``engine_idle_share`` from then on.
+        limiting_stage: The stage that the others waited for; empty when nothing was embedded.
         versions: Versions of the tables `chunks` and `files` after the run, for `rollback`.
         rejects: Files not fully indexed: path, state, reason.
         warnings: One sentence each.
@@ -418,6 +420,7 @@ class Report:
     seconds: float = 0.0
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     throughput: dict[str, float] = field(default_factory=dict)
+    limiting_stage: str = ""
     recipe: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     rejects: list[dict[str, str]] = field(default_factory=list)

@@ -33,7 +33,7 @@ from rag_pipeline.store.audit import audit
 from rag_pipeline.store.documents import find_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
-from rag_pipeline.store.reports import complete_report, load_reports, unfinished_runs, write_report
+from rag_pipeline.store.reports import complete_report, load_reports, report_began, unfinished_runs, write_report
 from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block
 
 Stream = Callable[[tuple[File, ...], Job], Generator[pa.Table, None, None]]
@@ -230,6 +230,10 @@ class Run:
                     embed_s=committer.engine.seconds,
                 )
         report.add_stage("embed", committer.engine.seconds, report.chunks["embedded"])
+        first, last = committer.engine.between
+        if last > first:
+            report.throughput["first_vectors_s"] = round(first - report_began(report), 1)
+            report.throughput["engine_idle_share"] = round(1 - committer.engine.seconds / (last - first), 3)
 
     def _recalled(self, todo: Plan) -> tuple[File, ...]:
         """The files to prepare; those whose bytes are known say where the log holds their cleaned document."""
@@ -266,8 +270,9 @@ class Run:
             raise InconsistentIndexError(f"{staging.lancedb}: {problems[0].what}; delete it and run again")
         rows = self.manifest.load().values()
         self.layout, self.manifest = self._serving, Manifest(self._serving)
-        ChunkTable.overwrite(self.layout, ChunkTable.open(staging).reader(), self.model.to_json())
+        table = ChunkTable.overwrite(self.layout, ChunkTable.open(staging).reader(), self.model.to_json())
         self.manifest.overwrite(rows)
+        table.upkeep(self.config.runtime)
         for folder in self.layout.stagings():
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -99,3 +99,20 @@ def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(docs: Path, tm
         pipeline.index(config)
     assert time.monotonic() - started < 120
     assert stopped.value.exit_code == errors.EXIT_STOPPED
+
+
+@pytest.mark.engine
+def test_an_embedding_actor_that_is_killed_is_replaced(sample_docs: Path, tmp_path: Path) -> None:
+    """The engine's process dies of SIGKILL in the middle of the run: another takes over, every row is there once."""
+    config = tmp_path / "config.yaml"
+    config.write_text("runtime: {files_per_task: 1, commit_interval_s: 0.2}\n")
+    index = tmp_path / "index"
+    command = [sys.executable, "-m", "rag_pipeline.cli", "index", str(sample_docs), "--index", str(index)]
+    command += ["-c", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert kill_one(process.pid, "MapWorker(MapBatches(Engine))")
+        _, rest = process.communicate(timeout=250)
+        assert process.returncode == errors.EXIT_FILES_FAILED, rest  # two of the samples are bad on purpose
+    whole = Config().with_paths(str(sample_docs), str(index))
+    assert maintenance.verify(whole) == []
+    assert "engine" not in {reason for row in maintenance.status(whole) for reason in row.rejects}

@@ -73,12 +73,13 @@ def _reasons(texts: list[str], **settings: object) -> list[str | None]:
 
 
 def test_repeated_boilerplate_is_kept_once() -> None:
-    """A text that a document repeats more often than the limit, numbers aside, stays the first time only."""
-    texts = ["Page 1 of the manual", "A tale.", "Page 2 of the  Manual", "PAGE 3 of the manual", "Page 4 of the manual"]
+    """A text that a document repeats more often than the limit, word for word, stays the first time only."""
+    texts = ["Ask the keeper", "Line 7", "Ask the\nKeeper", "ASK the keeper", "Ask the keeper"]
     assert _reasons(texts) == [None, None, "boilerplate", "boilerplate", "boilerplate"]
     assert _reasons(texts[:4]) == [None] * 4
     assert _reasons(texts, max_repeats=0) == [None] * 5
     assert _reasons(texts, max_repeats=1)[2:] == ["boilerplate"] * 3
+    assert _reasons([f"{number} mm at six" for number in range(9)]) == [None] * 9
 
 
 def test_chunks_in_other_languages_are_rejected_where_asked() -> None:

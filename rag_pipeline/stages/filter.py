@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -57,8 +56,8 @@ def reject_reason(chunk: Chunk, settings: FilterConfig) -> str | None:
 
 
 def _boilerplate(texts: dict[int, str], most: int) -> dict[int, str]:
-    """Chunks after the first with a text that, numbers aside, the document repeats more than `most` times."""
-    plain = {number: re.sub(r"\d+", "0", " ".join(text.split()).casefold()) for number, text in texts.items()}
+    """Chunks after the first with a text that the document repeats, word for word, more than `most` times."""
+    plain = {number: " ".join(text.split()).casefold() for number, text in texts.items()}
     counts, seen = Counter(plain.values()), set()
     found = {}
     for number, text in plain.items():

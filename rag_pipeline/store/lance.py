@@ -5,6 +5,7 @@ Knows nothing of files on disk or of why rows change.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import warnings
@@ -22,8 +23,11 @@ from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors
 
 TABLE = "chunks"
 _METADATA = "rag_pipeline.embedding"
-_PROBES, _REFINE = 64, 20  # recall first: an approximate candidate list, ranked again by the exact distance
+_PROBES = 64  # recall first: many partitions, and more candidates than asked for are ranked by the exact distance
+_RANKED_EXACTLY = 200
 _INDEX = "vector_trained_on_"
+_TEXT_INDEX = "words"
+_TEXT_TAIL = 500  # rows a text query may have to read beside the index: about 10 ms
 
 
 class ChunkTable:
@@ -51,12 +55,17 @@ class ChunkTable:
 
     @classmethod
     def create(cls, layout: Layout, dimension: int, embedding: str) -> ChunkTable:
-        """Creates an empty table; `embedding` (JSON of the model) is recorded on it."""
+        """Creates an empty table; `embedding` (JSON of the model) is recorded on it.
+
+        Its text index is there from the start, so that every row is found by its words as soon as it is added.
+        """
         import lancedb
 
         schema = chunk_schema(dimension, {_METADATA: embedding})
         with store_errors("creating the table", layout.lancedb):
-            return cls(layout, lancedb.connect(str(layout.lancedb)).create_table(TABLE, schema=schema))
+            table = cls(layout, lancedb.connect(str(layout.lancedb)).create_table(TABLE, schema=schema))
+            table._index_text()
+        return table
 
     @classmethod
     def overwrite(cls, layout: Layout, rows: pa.RecordBatchReader, embedding: str) -> ChunkTable:
@@ -66,7 +75,9 @@ class ChunkTable:
         schema = rows.schema.with_metadata({_METADATA: embedding})
         with store_errors("replacing the table", layout.lancedb):
             database = lancedb.connect(str(layout.lancedb))
-            return cls(layout, database.create_table(TABLE, data=rows, schema=schema, mode="overwrite"))
+            table = cls(layout, database.create_table(TABLE, data=rows, schema=schema, mode="overwrite"))
+            table._index_text()
+        return table
 
     @classmethod
     def exists(cls, layout: Layout) -> bool:
@@ -104,9 +115,19 @@ class ChunkTable:
             yield pa.Table.from_batches([batch])
 
     def unindexed_rows(self) -> dict[str, int]:
-        """Index name to rows it does not cover yet."""
-        names = [index.name for index in self._table.list_indices()]
-        return {name: int(self._table.index_stats(name).num_unindexed_rows) for name in names}
+        """Name of the vector index to rows it does not cover yet; empty where there is none."""
+        return {name: self._tail(name) for name in self._indices() if name.startswith(_INDEX)}
+
+    @property
+    def has_text_index(self) -> bool:
+        """Whether words are matched by the index; without it they are matched as they are, and slowly."""
+        return _TEXT_INDEX in self._indices()
+
+    def _indices(self) -> list[str]:
+        return [str(index.name) for index in self._table.list_indices()]
+
+    def _tail(self, name: str) -> int:
+        return int(self._table.index_stats(name).num_unindexed_rows)
 
     def count(self) -> int:
         """Rows of the current version."""
@@ -151,31 +172,43 @@ class ChunkTable:
                 self._table.delete(condition)
 
     def upkeep(self, settings: RuntimeConfig) -> None:
-        """Compacts, prunes versions and keeps a vector index fresh, each by its threshold; readers go on meanwhile.
+        """Compacts, prunes versions and keeps both indexes fresh, each by its threshold; readers go on meanwhile.
 
-        The index is trained when the table reaches `index_above_rows`, takes in new rows when they are more
-        than `index_tail_share`, and is trained anew when the table has doubled since.
+        The vector index is trained when the table reaches `index_above_rows`, takes in new rows when they are
+        more than `index_tail_share`, and is trained anew when the table has doubled since. The text index, made
+        here for tables that lack it, takes in new rows when they are more than that share or `_TEXT_TAIL`.
         """
         keep = timedelta(days=settings.keep_days)
         with store_errors("looking after the table", self._layout.lancedb):
             rows = self.count()
+            if not self.has_text_index:
+                self._index_text()
             if rows >= max(settings.index_above_rows, 2 * self._trained_rows):
                 self._train()
-            elif (
-                self._trained_rows and max(self.unindexed_rows().values(), default=0) > settings.index_tail_share * rows
-            ) or self._table.stats()["fragment_stats"]["num_fragments"] > settings.compact_after_fragments:
+            share = settings.index_tail_share * rows
+            if (
+                max(self.unindexed_rows().values(), default=0) > share
+                or self._tail(_TEXT_INDEX) > min(share, _TEXT_TAIL)
+                or self._table.stats()["fragment_stats"]["num_fragments"] > settings.compact_after_fragments
+            ):
                 self._table.optimize(cleanup_older_than=keep)
+
+    def _index_text(self) -> None:
+        """Indexes words as ICU finds them, so that Chinese and Japanese have words too; English is stemmed."""
+        from lancedb.index import FTS
+
+        self._table.create_index("text", config=FTS(base_tokenizer="icu"), name=_TEXT_INDEX, replace=True)
 
     @property
     def _trained_rows(self) -> int:
         """Rows the vector index was trained on: its name says it, so that index and number cannot part."""
-        names = [index.name for index in self._table.list_indices() if index.name.startswith(_INDEX)]
+        names = [name for name in self._indices() if name.startswith(_INDEX)]
         return max((int(name.removeprefix(_INDEX)) for name in names), default=0)
 
     def _train(self) -> None:
         from lancedb.index import IvfRq
 
-        older = [index.name for index in self._table.list_indices() if index.name.startswith(_INDEX)]
+        older = [name for name in self._indices() if name.startswith(_INDEX)]
         name = f"{_INDEX}{self.count()}"
         self._table.create_index("vector", config=IvfRq(distance_type="cosine"), name=name, replace=True)
         for old in older:
@@ -194,23 +227,57 @@ class ChunkTable:
         Raises:
             ConfigError: The filter is not a SQL expression over the table's columns.
         """
-        if where is not None:
-            check_where(where)
-        query = self._table.search(vector).distance_type("cosine").select([*columns, "_distance"]).limit(k)
+        query = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
         if self._trained_rows:
-            query = query.nprobes(_PROBES).refine_factor(_REFINE)
-        if where is None:
-            return query.to_arrow()
-        try:
-            return query.where(where, prefilter=True).to_arrow()
-        except (ValueError, RuntimeError) as error:
-            reason = str(error).strip().split("\n")[0][:300]
-            raise ConfigError(f"--where {where!r}: {reason}") from None
+            query = query.minimum_nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(2, _RANKED_EXACTLY // k))
+        return _answer(query.select([*columns, "_distance"]).limit(k), where)
+
+    def matching(self, text: str, k: int, where: str | None, columns: list[str]) -> pa.Table:
+        """The k rows whose words match best by BM25, best first, filtered before they are ranked.
+
+        Raises:
+            ConfigError: The filter is not a SQL expression over the table's columns.
+        """
+        from lancedb.query import MatchQuery
+
+        query = self._table.search(MatchQuery(text, "text"), query_type="fts")
+        return _answer(query.select([*columns, "_score"]).limit(k), where)
+
+    def select(self, where: str, columns: list[str], limit: int) -> pa.Table:
+        """At most `limit` rows that pass a filter, in no order.
+
+        Raises:
+            ConfigError: The filter is not a SQL expression over the table's columns.
+        """
+        return _answer(self._table.search().select(columns).limit(limit), where)
 
 
-def check_where(where: str) -> None:
-    """Refuses what LanceDB would ignore silently: anything after a semicolon outside quotes."""
-    if ";" in re.sub(r"'(?:[^']|'')*'", "", where):
-        raise ConfigError(f"--where {where!r}: one expression only, ';' is not allowed outside quotes")
+def _answer(query: Any, where: str | None) -> pa.Table:
+    if where is None:
+        return query.to_arrow()
+    expression = checked_where(where)
+    try:
+        return query.where(expression, prefilter=True).to_arrow()
+    except Exception as error:  # LanceDB has a type of its own for filters it did not expect
+        reason = str(error).strip().split("\n")[0][:300]
+        raise ConfigError(f"--where {where!r}: {reason}") from None
+
+
+def checked_where(where: str) -> str:
+    """Returns a filter in parentheses, so that LanceDB's own parser refuses all that is not one expression.
+
+    By itself it ignores silently whatever follows an expression: a semicolon, ORDER BY, a stray word.
+
+    Raises:
+        ConfigError: Blank, or what would get out of the parentheses: a comment, one parenthesis too many.
+    """
     if not where.strip():
         raise ConfigError("--where: the filter is empty")
+    bare = re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`", "''", where)
+    for sign in (";", "--", "/*", "$", "?", "\0"):
+        if sign in bare:
+            raise ConfigError(f"--where {where!r}: one expression only, {sign!r} is not allowed outside quotes")
+    depths = list(itertools.accumulate({"(": 1, ")": -1}.get(char, 0) for char in bare))
+    if min(depths) < 0 or depths[-1]:
+        raise ConfigError(f"--where {where!r}: its parentheses do not match")
+    return f"({where})"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from rag_pipeline.errors import EXIT_DELETES_WITHHELD, EXIT_FILES_FAILED
 from rag_pipeline.records import Plan, Report, count_states, is_failure
 from rag_pipeline.store import Layout, write_durably
+
+_IDLE_SHARE = 0.1  # engines that wait less than this are what the run waits for
 
 
 def write_report(layout: Layout, report: Report) -> None:
@@ -29,6 +32,7 @@ def complete_report(report: Report, plan: Plan, states: Mapping[str, tuple[str, 
     if embed_s:
         report.throughput["chunks_per_s"] = round(report.chunks["embedded"] / embed_s, 1)
         report.throughput["tokens_per_s"] = round(report.tokens / embed_s, 1)
+        report.limiting_stage = _limiting_stage(report)
     made = report.chunks["embedded"] + report.chunks["reused"]
     if made:
         report.throughput["reuse_rate"] = round(report.chunks["reused"] / made, 4)
@@ -39,6 +43,19 @@ def complete_report(report: Report, plan: Plan, states: Mapping[str, tuple[str, 
         kept = f"rows of {len(plan.withheld)} files are kept: {plan.doubt}"
         report.warnings.append(f"{kept}; if they are really gone, use --allow-deletes")
     report.seconds = round(seconds, 3)
+
+
+def _limiting_stage(report: Report) -> str:
+    """The stage that the others waited for: the engines where they were hardly idle, else the busiest of the others."""
+    if report.throughput.get("engine_idle_share", 0.0) <= _IDLE_SHARE:
+        return "embed"
+    others = {name: stage["seconds"] for name, stage in report.stages.items() if name != "embed"}
+    return max(others, key=lambda name: others[name], default="embed")
+
+
+def report_began(report: Report) -> float:
+    """When the run began, in seconds since the epoch; its id says so to the microsecond."""
+    return datetime.strptime(report.run_id.split("-")[0], "%Y%m%dT%H%M%S%f").replace(tzinfo=UTC).timestamp()
 
 
 def report_json(report: Report) -> str:

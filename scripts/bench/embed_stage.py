@@ -1,12 +1,20 @@
-"""The embedding stage beside `vllm.LLM.embed` alone, on the same chunks, in one run.
+"""The embedding stage beside its peers, on the same chunks, one after another in one run.
 
-usage: python scripts/bench/embed_stage.py FOLDER [--rounds N] [--limit CHUNKS]
+usage: .venv/bin/python scripts/bench/embed_stage.py [FOLDER] [--chunks N] [--gpu] [--ways WAY ...] [--rounds N]
+       [--model DIR] [--replicas N]
 
-Prepares FOLDER's chunks once, then in turn: the pipeline's own embedding stage (`embedding.embed` on a Ray
-Dataset of the stream schema; rate by its engine-busy seconds, as runs report it; `stage` is engine `vllm`,
-`offline` is `vllm-offline`) and `vllm.LLM.embed` on the
-same prompts as text and as token ids, each in a fresh process with the same engine arguments and thread
-binding; start-up is not counted. Prints one line a measurement and the ratios of the medians.
+Takes FOLDER's chunks, or N synthetic ones of 153 tokens, and embeds them in a fresh process a way:
+
+stage         our default: in-process vLLM actors on a Ray Dataset of the stream schema, as many as `auto` says
+ray-llm       the same seam over ray.data.llm's processor, token ids in
+documented    ray.data.llm's processor as its documentation shows it: text in, batch_size 32
+text, ids     `vllm.LLM.embed` alone, in its default processes, with texts or token ids
+inproc        `vllm.LLM.encode` alone with token ids, in one process
+ceiling       as many such processes as the stage has actors, each with its share of the chunks
+st            sentence-transformers, batch 256
+
+Start-up is not counted; rates of Datasets are by the engines' busy time. `--model DIR` with a config and a tokenizer
+but no weights runs random ones. Prints a line a measurement, then medians and the stage's share of the best.
 """
 
 from __future__ import annotations
@@ -15,118 +23,240 @@ import argparse
 import json
 import os
 import pickle
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from growth import WORDS_PER_CHUNK, vocabulary
 
 from rag_pipeline import schema
 from rag_pipeline.commit import BusyTime
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
+from rag_pipeline.embedding.engine_args import count_engines, engine_environment, engine_kwargs
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
-from rag_pipeline.embedding.vllm import engine_environment, engine_kwargs
 from rag_pipeline.pipeline import prepare
-from rag_pipeline.records import NO_LIMITS
+from rag_pipeline.records import NO_LIMITS, short_hash
 from rag_pipeline.run import Run
 from rag_pipeline.session import ray_session
 from rag_pipeline.tasks import files_to_table, prepare_block
 
+WARM_UP = 512
+
 
 def main() -> None:
-    """Runs all measurements, or one of them as a child."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=int, default=10**9)
-    parser.add_argument("--child", choices=list(CHILDREN))
+    """Runs all ways, or one of them as a child."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?")
+    parser.add_argument("--chunks", type=int, default=2000)
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--ways", nargs="+", default=["stage", "ray-llm", "text", "ids", "inproc"])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--model")
+    parser.add_argument("--replicas", type=int)
+    parser.add_argument("--args", default="{}", help="engine_args, as JSON")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        print(json.dumps(CHILDREN[args.child](args.folder, args.gpu)))
+        way, file, share = args.child
+        print(json.dumps(WAYS[way](config_of(args), *pickle.loads(Path(file).read_bytes()), args.gpu, share)))
         return
-    table, prompts = chunks_of(args.folder, args.limit)
-    tokens = sum(table["token_count"].to_pylist())
-    print(f"{table.num_rows} chunks, {tokens / table.num_rows:.0f} tokens on average", flush=True)
-    rates: dict[str, list[float]] = {name: [] for name in CHILDREN}
+    config, rates = config_of(args), {way: [] for way in args.ways}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "chunks.pickle"
-        file.write_bytes(pickle.dumps((table, prompts)))
+        table, texts = chunks_of(config, args.folder, args.chunks)
+        file.write_bytes(pickle.dumps((table, texts)))
+        tokens = sum(map(len, table["token_ids"].to_pylist())) / table.num_rows
+        print(f"{table.num_rows} chunks of {tokens:.0f} tokens", flush=True)
         for _ in range(args.rounds):
-            for name in CHILDREN:
-                command = [sys.executable, __file__, str(file), "--child", name, *(["--gpu"] if args.gpu else [])]
-                done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-                result = json.loads(done.stdout.strip().splitlines()[-1])
-                rates[name].append(result["chunks_per_s"])
-                print(name, json.dumps(result), flush=True)
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    print("medians, chunks/s:", {name: round(value, 1) for name, value in medians.items()})
-    for name in ("stage", "offline"):
-        print(
-            f"{name} / LLM.embed text: {medians[name] / medians['text']:.2f}, ids: {medians[name] / medians['ids']:.2f}"
-        )
+            for way in args.ways:
+                rate = measure(way, file, config, args.gpu)
+                rates[way].append(rate)
+                print(f"{way:<11} {rate:10.1f} chunks/s {rate * tokens:12.0f} tokens/s", flush=True)
+    medians = {way: statistics.median(found) for way, found in rates.items()}
+    best = max(value for way, value in medians.items() if way != "stage")
+    print("medians:", {way: round(value, 1) for way, value in medians.items()})
+    if "stage" in medians:
+        print(f"stage / best of the others: {medians['stage'] / best:.2f}")
 
 
-def chunks_of(folder: str, limit: int) -> tuple[pa.Table, list[str]]:
-    """A folder's chunks as rows of the stream schema, and their prompts."""
-    config = Config().with_paths(source=folder)
-    model = load_model(config.recipe.embedding)
-    run = Run(config, NO_LIMITS)
+def config_of(args: argparse.Namespace) -> Config:
+    """What the arguments say, as the product's own settings."""
+    embedding: dict[str, Any] = {"engine_args": json.loads(args.args)}
+    if args.model:
+        embedding |= {"model": args.model, "dtype": "bfloat16" if args.gpu else "float32"}
+        if not list(Path(args.model).glob("*.safetensors")):
+            embedding["engine_args"]["load_format"] = "dummy"
+    runtime = {"replicas": args.replicas} if args.replicas else {}
+    return Config.model_validate({"recipe": {"embedding": embedding}, "runtime": runtime})
+
+
+def measure(way: str, file: Path, config: Config, gpu: bool) -> float:
+    """Chunks/s of one way; the ceiling's is the sum of processes that run at once."""
+    shares = ["0/1"]
+    if way == "ceiling":
+        model = load_model(config.recipe.embedding)
+        count = count_engines(model, config.recipe.embedding, config.runtime, int(gpu))[0]
+        shares = [f"{number}/{count}" for number in range(count)]
+    command = [sys.executable, __file__, *sys.argv[1:], "--child", way, str(file)]
+    children = [subprocess.Popen([*command, share], stdout=subprocess.PIPE, text=True) for share in shares]
+    results = [json.loads(child.communicate()[0].strip().splitlines()[-1]) for child in children]
+    done, began, ended = (list(column) for column in zip(*results, strict=True))
+    return float(sum(done) / (max(ended) - min(began)))
+
+
+def chunks_of(config: Config, folder: str | None, count: int) -> tuple[pa.Table, list[str]]:
+    """Chunks as rows of the stream schema, and their prompts."""
+    if folder is None:
+        return synthetic(config, count)
+    run = Run(config.with_paths(source=folder), NO_LIMITS)
     job, files = run.job("bench"), [file for file in run.list().files if not file.skip]
     table = pa.concat_tables(prepare_block(files_to_table(files), job, prepare, keep_documents=False))
-    table = table.filter(pa.compute.equal(table["kind"], schema.EMBED)).slice(0, limit)
-    tokenizer = load_tokenizer(model)
+    table = table.filter(pa.compute.equal(table["kind"], schema.EMBED)).slice(0, count)
+    tokenizer = load_tokenizer(run.model)
     prompts = [chunk.prompt for file in files for chunk in prepare(file, job, tokenizer).chunks]
-    return table, prompts[:limit]
+    return table, prompts[:count]
 
 
-def run_stage(file: str, engine: str) -> dict[str, float]:
+def synthetic(config: Config, count: int) -> tuple[pa.Table, list[str]]:
+    """Random words, 100 to 206 tokens a chunk."""
+    model = load_model(config.recipe.embedding)
+    tokenizer, dice, words = load_tokenizer(model), random.Random(1), vocabulary()
+    texts = [
+        " ".join(dice.choices(words, k=dice.randint(WORDS_PER_CHUNK - 43, WORDS_PER_CHUNK + 63))) for _ in range(count)
+    ]
+    ids = [[*tokenizer.head_ids, *one.ids, *tokenizer.tail_ids] for one in tokenizer.encode(texts)]
+    columns = {
+        "kind": pa.repeat(pa.scalar(schema.EMBED), count),
+        "token_ids": pa.array(ids, pa.list_(pa.int32())),
+        "text": pa.array(texts),
+        "prompt_hash": pa.array([short_hash(text) for text in texts]),
+    }
+    return schema.conform(pa.table(columns), schema.stream_schema(model.dimension)), texts
+
+
+Times = tuple[int, float, float]  # chunks, and the begin and end of their embedding in seconds since the epoch
+
+
+def on_dataset(config: Config, table: pa.Table, engine: str) -> Times:
     """The seam itself, from a materialized Dataset to Arrow vectors."""
     import ray
 
-    table, _ = pickle.loads(Path(file).read_bytes())
-    config = Config.model_validate({"recipe": {"embedding": {"engine": engine}}})
-    model = load_model(config.recipe.embedding)
+    embedding = config.recipe.embedding.model_copy(update={"engine": engine})
     with ray_session(config, verbose=False):
-        blocks = [table.slice(first, 240) for first in range(0, table.num_rows, 240)]
-        dataset = embed(ray.data.from_arrow(blocks), model, config.recipe.embedding, config.runtime)
-        started = time.time()
-        engine, chunks = BusyTime(), 0
+        blocks = [table.slice(first, 512) for first in range(0, table.num_rows, 512)]
+        dataset = embed(ray.data.from_arrow(blocks), load_model(embedding), embedding, config.runtime)
+        busy, chunks = BusyTime(), 0
         for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             for span in set(zip(block["engine_start"].to_pylist(), block["engine_end"].to_pylist(), strict=True)):
-                engine.add(*span)
+                busy.add(*span)
             chunks += block.num_rows
-        ended = time.time()
-    return {"chunks_per_s": chunks / engine.seconds, "busy_s": engine.seconds, "wall_with_start_s": ended - started}
+    return chunks, 0.0, busy.seconds
 
 
-def run_llm(file: str, gpu: bool, as_text: bool) -> dict[str, float]:
-    """`vllm.LLM.embed` alone, on a warm engine."""
+def documented(config: Config, texts: list[str], gpu: bool) -> Times:
+    """ray.data.llm as its documentation shows it."""
+    import ray
+    from ray.data.llm import build_processor, vLLMEngineProcessorConfig
+
+    model = load_model(config.recipe.embedding)
+    with ray_session(config, verbose=False):
+        settings = vLLMEngineProcessorConfig(
+            model_source=model.path,
+            task_type="embed",
+            engine_kwargs={"max_model_len": model.max_tokens, **config.recipe.embedding.engine_args},
+            batch_size=32,
+            concurrency=1,
+            log_engine_metrics=False,  # wants a metrics package that ray[data] does not bring
+            chat_template_stage=False,
+            tokenize_stage=False,
+            detokenize_stage=False,
+            runtime_env={"env_vars": engine_environment(on_gpu=gpu)},
+            **({} if gpu else {"placement_group_config": {"bundle_per_worker": {"CPU": 1}}}),
+        )
+        processor = build_processor(
+            settings,
+            preprocess=lambda row: {"prompt": row["item"]},
+            postprocess=lambda row: {"vector": row["embeddings"], "at": time.time(), "took": row["time_taken_llm"]},
+        )
+        rows = processor(ray.data.from_items(texts)).take_all()
+    return len(rows), min(row["at"] - row["took"] for row in rows), max(row["at"] for row in rows)
+
+
+def alone(
+    config: Config, table: pa.Table, texts: list[str] | None, gpu: bool, share: str = "0/1", one: bool = False
+) -> Times:
+    """`vllm.LLM` by itself, warm; `one`: in one process, by `encode`."""
     os.environ.update(engine_environment(on_gpu=gpu))
+    number, count = map(int, share.split("/"))
+    if one:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM
 
-    table, texts = pickle.loads(Path(file).read_bytes())
-    config = Config()
-    model = load_model(config.recipe.embedding)
-    engine = LLM(model=model.path, runner="pooling", **engine_kwargs(model, config.recipe.embedding, on_gpu=gpu))
-    prompts = texts if as_text else [{"prompt_token_ids": ids} for ids in table["token_ids"].to_pylist()]
-    engine.embed(prompts[:64], use_tqdm=False)
+    embedding = config.recipe.embedding
+    model = load_model(embedding)
+    arguments = engine_kwargs(model, embedding, on_gpu=gpu)
+    if count > 1:
+        arguments["gpu_memory_utilization"] = round(0.9 / count, 3)
+    engine = LLM(model=model.path, runner="pooling", **arguments)
+    prompts: list[Any] = texts or [{"prompt_token_ids": ids} for ids in table["token_ids"].to_pylist()]
+    prompts = prompts[number::count]
+    if one:
+        prompts.sort(key=lambda prompt: len(prompt["prompt_token_ids"]))
+
+    def run(some: list[Any]) -> None:
+        if not one:
+            engine.embed(some, use_tqdm=False)
+            return
+        for first in range(0, len(some), 2048):
+            outputs = engine.encode(some[first : first + 2048], pooling_task="embed", use_tqdm=False)
+            np.stack([output.outputs.data.float().cpu().numpy() for output in outputs])
+
+    run(prompts[:WARM_UP])
+    if count > 1:
+        rendezvous(count)
     started = time.time()
-    engine.embed(prompts, use_tqdm=False)
-    seconds = time.time() - started
-    return {"chunks_per_s": len(prompts) / seconds, "seconds": seconds}
+    run(prompts)
+    return len(prompts), started, time.time()
 
 
-CHILDREN = {
-    "stage": lambda file, gpu: run_stage(file, "vllm"),
-    "offline": lambda file, gpu: run_stage(file, "vllm-offline"),
-    "text": lambda file, gpu: run_llm(file, gpu, as_text=True),
-    "ids": lambda file, gpu: run_llm(file, gpu, as_text=False),
+def rendezvous(count: int) -> None:
+    """Waits until all processes of one parent are warm."""
+    folder = Path(tempfile.gettempdir()) / f"warm-{os.getppid()}"
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.05)
+
+
+def with_sentence_transformers(config: Config, texts: list[str], gpu: bool) -> Times:
+    """sentence-transformers by itself, warm."""
+    from rag_pipeline.embedding.encoder import load_sentence_transformer
+
+    model = load_sentence_transformer(load_model(config.recipe.embedding).path).to("cuda" if gpu else "cpu")
+    model.encode(texts[:WARM_UP], batch_size=256)
+    started = time.time()
+    model.encode(texts, batch_size=256)
+    return len(texts), started, time.time()
+
+
+WAYS = {
+    "stage": lambda config, table, texts, gpu, share: on_dataset(config, table, "vllm"),
+    "ray-llm": lambda config, table, texts, gpu, share: on_dataset(config, table, "ray-llm"),
+    "documented": lambda config, table, texts, gpu, share: documented(config, texts, gpu),
+    "text": lambda config, table, texts, gpu, share: alone(config, table, texts, gpu),
+    "ids": lambda config, table, texts, gpu, share: alone(config, table, None, gpu),
+    "inproc": lambda config, table, texts, gpu, share: alone(config, table, None, gpu, one=True),
+    "ceiling": lambda config, table, texts, gpu, share: alone(config, table, None, gpu, share, one=True),
+    "st": lambda config, table, texts, gpu, share: with_sentence_transformers(config, texts, gpu),
 }
 
 if __name__ == "__main__":
