@@ -21,6 +21,7 @@ RETRIED = (
     "failed:vanished",
     "failed:engine",
     "failed:timeout",
+    "failed:ocr",
     "failed:crash",
     "failed:memory",
     "failed:lost",

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rag_pipeline import errors
 from rag_pipeline.config import Config
 from rag_pipeline.errors import EmbeddingError, RagPipelineError
 
@@ -121,7 +122,10 @@ def _hush() -> None:
 
 
 def _translated(error: BaseException) -> RagPipelineError:
-    """Our own error where one was raised in a worker; else what Ray tells of the first cause, without its traces."""
+    """Our own error where one was raised in a worker; else what Ray tells of the first cause, without its traces.
+
+    Ray wraps what a task raised, and a wrapper loses its cause on the way here: its text still has it.
+    """
     cause: BaseException | None = error
     while cause is not None:
         for found in (cause, getattr(cause, "cause", None)):
@@ -129,7 +133,11 @@ def _translated(error: BaseException) -> RagPipelineError:
                 return found
         cause = cause.__cause__
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = text.splitlines()
+    for name, message in reversed(re.findall(r"^rag_pipeline\.errors\.(\w+): (.*)", text, re.MULTILINE)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, RagPipelineError) and kind is not errors.DocumentError:
+            return kind(message)
+    lines = [line for line in text.splitlines() if not line.startswith("ray.exceptions.UserCodeException")]
     named = [number for number, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
     reason = " ".join(" ".join(lines[named[-1] :]).split()) if named else (text.strip() or type(error).__name__)
     return EmbeddingError(f"the run stopped: {reason[:500]}; run again to resume")

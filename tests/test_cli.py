@@ -242,3 +242,10 @@ def test_every_example_config_is_tested() -> None:
     """No config is left out of the test above."""
     folder = Path(__file__).parent.parent / "configs"
     assert {file.name for file in folder.iterdir()} == {"cpu.yaml", "gpu.yaml", "s3.yaml"}
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command whose libraries are not installed says what to install; exit code 2."""
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", "--index", "nowhere"]) == errors.EXIT_REFUSED
+    assert capsys.readouterr().err == "error: uvicorn is not installed; pip install 'rag-pipeline[serve]'\n"

@@ -15,6 +15,11 @@ from typing import Any
 from rag_pipeline import errors
 from rag_pipeline.cli.parser import make_parser
 
+_EXTRAS = {
+    **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client", "mcp", "mcp_types"), "serve"),
+    "ir_measures": "eval",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; every expected error is one line on stderr."""
@@ -31,11 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_OK
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(str(error.name).split(".")[0], "cpu")
+        print(f"error: {error.name} is not installed; pip install 'rag-pipeline[{extra}]'", file=sys.stderr)
+        return errors.EXIT_REFUSED
     except Exception as error:
         if getattr(args, "verbose", False):
             raise
         reason = " ".join(str(error).split())[:500]
-        print(f"error: unexpected {type(error).__name__}: {reason}; --verbose shows where", file=sys.stderr)
+        hint = "; --verbose shows where" if hasattr(args, "verbose") else ""
+        print(f"error: unexpected {type(error).__name__}: {reason}{hint}", file=sys.stderr)
         return errors.EXIT_UNEXPECTED
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,14 @@ class Model:
     def fingerprint(self) -> str:
         """The embedding fingerprint: one table holds vectors of one."""
         return embedding_fingerprint(self.identity)
+
+    def refuse_long(self, prompts: Sequence[Sequence[int]]) -> dict[int, str]:
+        """Reasons, by position, for prompts (token ids) that are longer than the model takes."""
+        return {
+            number: f"engine: a prompt of {len(ids)} tokens, the model takes {self.max_tokens}"
+            for number, ids in enumerate(prompts)
+            if len(ids) > self.max_tokens
+        }
 
     def to_json(self) -> str:
         """As recorded on the table; the folder is left out, since it is this machine's own."""

@@ -43,7 +43,7 @@ class SentenceTransformerEngine:
         self._encoder: Any = None
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Embeds the rows of kind `embed`, by their token ids."""
+        """Embeds the rows of kind `embed`, by their token ids; longer ones than the model takes become `rejected`."""
         rows = schema.rows_of_kind(table, schema.EMBED)
         if not len(rows):
             return table
@@ -52,11 +52,13 @@ class SentenceTransformerEngine:
         ids = table["token_ids"].take(pa.array(rows)).to_pylist()
         started = time.time()
         vectors = np.zeros((len(ids), self._model.dimension), dtype=np.float32)
-        order = np.argsort([len(one) for one in ids], kind="stable")
+        refused = self._model.refuse_long(ids)
+        order = np.argsort([len(one) for one in ids], kind="stable")[: len(ids) - len(refused)]
         for first in range(0, len(order), _BATCH):
             batch = order[first : first + _BATCH]
             vectors[batch] = self._encode([ids[number] for number in batch])
-        return schema.put_vectors(table, rows, vectors, started, time.time())
+        table = schema.put_vectors(table, rows[order], vectors[order], started, time.time())
+        return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
 
     def _encode(self, ids: list[list[int]]) -> np.ndarray:
         """Float32 [len(ids), dimension]; shorter prompts are padded and masked."""

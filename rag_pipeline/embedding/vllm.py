@@ -108,18 +108,14 @@ class Engine:
         self._start()
         if self._failure:
             raise self._failure
-        prompts = [{"prompt_token_ids": ids} for ids in table["token_ids"].take(pa.array(rows)).to_pylist()]
+        ids = table["token_ids"].take(pa.array(rows)).to_pylist()
+        prompts = [{"prompt_token_ids": one} for one in ids]
         hashes = table["prompt_hash"].take(pa.array(rows)).to_pylist()
         started = time.time()
-        lengths = np.array([len(prompt["prompt_token_ids"]) for prompt in prompts])
-        limit = self._model.max_tokens
-        refused = {
-            int(number): f"engine: a prompt of {lengths[number]} tokens, the model takes {limit}"
-            for number in np.flatnonzero(lengths > limit)
-        }
-        order = np.argsort(lengths, kind="stable")
+        refused = self._model.refuse_long(ids)
+        order = np.argsort([len(one) for one in ids], kind="stable")
         vectors = np.zeros((len(prompts), self._model.dimension), dtype=np.float32)
-        self._embed(prompts, hashes, order[lengths[order] <= limit], vectors, refused)
+        self._embed(prompts, hashes, order[: len(order) - len(refused)], vectors, refused)  # the longest come last
         made = np.array([number for number in range(len(prompts)) if number not in refused], dtype=np.int64)
         table = schema.put_vectors(table, rows[made], vectors[made], started, time.time())
         return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
