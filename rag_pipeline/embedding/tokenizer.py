@@ -6,6 +6,7 @@ import functools
 import re
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,12 @@ class _Words:
     def _learn(self, words: list[str]) -> None:
         if not words:
             return
-        total = int(self._bounds.values()[-1])
-        for word, encoded in zip(words, self._tokenizer.encode_batch(words, add_special_tokens=False), strict=True):
-            self._numbers[word] = len(self._numbers)
-            self._ids.extend(encoded.ids)
-            self._offsets.extend(encoded.offsets)
-            total += len(encoded.ids)
-            self._bounds.extend([total])
+        encoded = self._tokenizer.encode_batch(words, add_special_tokens=False)
+        ids = [one.ids for one in encoded]
+        self._ids.extend(list(chain.from_iterable(ids)))
+        self._offsets.extend(list(chain.from_iterable(one.offsets for one in encoded)))
+        self._bounds.extend(int(self._bounds.values()[-1]) + np.cumsum([len(one) for one in ids]))
+        self._numbers.update(zip(words, range(len(self._numbers), len(self._numbers) + len(words)), strict=True))
 
 
 class _Column:
@@ -109,13 +109,13 @@ class _Column:
         self._data = np.zeros((1024, width) if width else 1024, dtype=np.int64)
         self._size = 0
 
-    def extend(self, values: Sequence[Any]) -> None:
+    def extend(self, values: Sequence[Any] | np.ndarray) -> None:
         needed = self._size + len(values)
         if needed > len(self._data):
             grown = np.zeros((max(needed, 2 * len(self._data)), *self._data.shape[1:]), dtype=np.int64)
             grown[: self._size] = self._data[: self._size]
             self._data = grown
-        if values:
+        if len(values):
             self._data[self._size : needed] = values
         self._size = needed
 
