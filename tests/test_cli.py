@@ -172,7 +172,7 @@ def test_an_index_that_cannot_be_written_is_refused(
 
 
 def test_a_second_writer_is_refused_and_told_who(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """While one process writes, another is refused at once, with the holder's name; exit code 6."""
+    """Promise 9: while one process writes, another is refused at once, with the holder's name; exit code 6."""
     layout = Layout.at(args[2])
     layout.make()
     with writer_lock(layout):
@@ -249,3 +249,19 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", "--index", "nowhere"]) == errors.EXIT_REFUSED
     assert capsys.readouterr().err == "error: uvicorn is not installed; pip install 'rag-pipeline[serve]'\n"
+
+
+def test_no_run_that_is_not_all_well_ends_with_0(args: list[str], docs: Path, tmp_path: Path, ray_once: None) -> None:
+    """Promise 6: all well is 0; a bad file, files in doubt, a refused source, a damaged index have codes of their own."""
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_OK
+    (docs / "bad.pdf").write_bytes(b"%PDF-1.7 and nothing more")
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_FILES_FAILED
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_FILES_FAILED  # still, though nothing was to be done
+    (docs / "bad.pdf").unlink()
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_OK
+    docs.rename(tmp_path / "away")
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_REFUSED
+    docs.mkdir()
+    assert main(["index", *args, "--quiet"]) == errors.EXIT_DELETES_WITHHELD
+    next((tmp_path / "index" / "parquet").glob("run=*/part-*")).unlink()
+    assert main(["verify", *index_args(args)]) == errors.EXIT_INCONSISTENT

@@ -32,7 +32,7 @@ def digest(config: Config) -> dict[str, int]:
 
 
 def test_verify_finds_a_row_that_is_missing_doubled_or_changed(docs: Path, index: Index, config: Config) -> None:
-    """Every way in which the table can differ from the log is found and named."""
+    """Promise 2: every way in which the table can differ from the log is found and named."""
     index(docs)
     assert maintenance.verify(config) == []
     table = ChunkTable.open(Layout.at(config.output.path))._table
@@ -155,7 +155,7 @@ def test_rollback_goes_back_to_the_state_after_a_run(docs: Path, index: Index, c
 
 
 def test_a_new_model_is_built_beside_the_old_one(docs: Path, tmp_path: Path, index: Index, config: Config) -> None:
-    """While the new table grows the old one answers; it takes its place at once, and can be rolled back to."""
+    """Promise 8: while the new table grows the old one answers; it gives way at once, and can be rolled back to."""
     first = index(docs)
     old = ChunkTable.open(Layout.at(config.output.path)).embedding["fingerprint"]
     seen = set()

@@ -169,7 +169,7 @@ def test_bad_files_cost_themselves_only(sample_docs: Path, tmp_path: Path, index
 
 
 def test_every_listed_object_has_one_state(docs: Path, tmp_path: Path, index: Index) -> None:
-    """Hidden, linked, odd and unparsable entries are counted too: states add up to the listing."""
+    """Promise 1: hidden, linked, odd and unparsable entries are counted too: states add up to the listing."""
     (docs / ".hidden").write_text("secret")
     (docs / "picture.png").write_bytes(b"\x89PNG")
     (docs / "empty.md").write_text("")
@@ -216,7 +216,7 @@ def test_files_are_committed_in_groups_while_the_run_goes_on(docs: Path, tmp_pat
 
 
 def test_vanished_files_in_doubt_keep_their_rows(docs: Path, tmp_path: Path, index: Index) -> None:
-    """An emptied source deletes nothing and says so by exit code 7, until --allow-deletes."""
+    """Promise 7: an emptied source deletes nothing and says so by exit code 7, until --allow-deletes."""
     index(docs)
     shutil.move(docs, tmp_path / "away")
     docs.mkdir()

@@ -209,7 +209,7 @@ def test_sql_is_one_expression_or_refused(config: Config, where: str) -> None:
 
 
 def test_quoted_signs_are_data() -> None:
-    """Signs that are refused outside quotes are ordinary within them."""
+    """Promise 10: signs that are refused outside quotes are ordinary within them."""
     assert checked_where("path = 'a;b -- (c' AND \"path\" != '?'") == "(path = 'a;b -- (c' AND \"path\" != '?')"
 
 

@@ -198,7 +198,7 @@ def test_names_that_encode_alike_stay_apart(tmp_path: Path) -> None:
     ],
 )
 def test_odd_names_are_plain_data(tmp_path: Path, name: str) -> None:
-    """Newlines, quotes, percent signs, stars and any script in a name change nothing: the file is listed and read."""
+    """Promise 10: newlines, quotes, percent signs, stars and any script in a name are read as they are listed."""
     _write(tmp_path / name, "odd")
     source = _source(tmp_path)
     (file,) = source.list().files
