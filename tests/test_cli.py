@@ -252,7 +252,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_no_run_that_is_not_all_well_ends_with_0(args: list[str], docs: Path, tmp_path: Path, ray_once: None) -> None:
-    """Promise 6: all well is 0; a bad file, files in doubt, a refused source, a damaged index have codes of their own."""
+    """Promise 6: all well is 0; a bad file, doubt, a refused source, a damaged index have codes of their own."""
     assert main(["index", *args, "--quiet"]) == errors.EXIT_OK
     (docs / "bad.pdf").write_bytes(b"%PDF-1.7 and nothing more")
     assert main(["index", *args, "--quiet"]) == errors.EXIT_FILES_FAILED
