@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pymupdf
 import pytest
 
 from rag_pipeline import errors
@@ -265,3 +267,17 @@ def test_no_run_that_is_not_all_well_ends_with_0(args: list[str], docs: Path, tm
     assert main(["index", *args, "--quiet"]) == errors.EXIT_DELETES_WITHHELD
     next((tmp_path / "index" / "parquet").glob("run=*/part-*")).unlink()
     assert main(["verify", *index_args(args)]) == errors.EXIT_INCONSISTENT
+
+
+def test_status_shows_how_well_a_file_was_read(args: list[str], docs: Path, ray_once: None, capsys: Any) -> None:
+    """Characters a page, repairs and replaced characters stand in the file's line."""
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 72), "Ten ~ words about a lamp that nobody ever saw burn.")
+        data = document.tobytes()
+    (docs / "cut.pdf").write_bytes(data[: data.rindex(b"xref")])
+    (docs / "odd.txt").write_bytes("Ein schöner Pegel fürs Städtchen. ".encode() * 200 + b"und \xff.")
+    main(["index", *args, "--quiet"])
+    assert main(["status", *index_args(args)]) == errors.EXIT_OK
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert "1 pages of 51 characters, repaired, 1 chunks" in lines["cut.pdf"]
+    assert "1 characters replaced" in lines["odd.txt"]

@@ -55,12 +55,21 @@ def print_status(shown: list[ManifestRow], rows: list[ManifestRow]) -> None:
     states = max((len(row.state) for row in shown), default=0)
     paths = min(60, max((len(row.path) for row in shown), default=0))
     for row in shown:
-        pages = "" if row.pages is None else f"{row.pages} pages, "
         rejects = "".join(f", {count} {why}" for why, count in row.rejects.items())
         reason = f"  {row.reason}" if row.reason else ""
-        print(f"{row.state:<{states}}  {one_line(row.path):<{paths}}  {pages}{row.chunks} chunks{rejects}{reason}")
+        facts = f"{_quality(row)}{row.chunks} chunks{rejects}{reason}"
+        print(f"{row.state:<{states}}  {one_line(row.path):<{paths}}  {facts}")
     counts = ", ".join(f"{count} {state}" for state, count in count_states(row.state for row in rows).items())
     print(f"{len(rows)} files: {counts}; {sum(row.chunks for row in rows)} chunks")
+
+
+def _quality(row: ManifestRow) -> str:
+    """How well a file could be read: pages and characters on each, and what should make one look twice."""
+    pages = f"{row.pages} pages of {row.characters // row.pages} characters, " if row.pages else ""
+    repaired = "repaired, " if row.repaired else ""
+    recognized = f"{row.ocr_pages} by OCR, " if row.ocr_pages else ""
+    replaced = f"{row.replaced_chars} characters replaced, " if row.replaced_chars else ""
+    return pages + repaired + recognized + replaced
 
 
 def one_line(path: str) -> str:
