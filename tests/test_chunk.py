@@ -590,3 +590,47 @@ def test_a_line_inserted_on_top_of_a_pdf_of_400_pages_changes_three_chunks_at_mo
         for texts in (pages, [f"{NEW_LINE} {pages[0]}", *pages[1:]])
     )
     assert 1 <= _new_prompts(before, after) <= 3
+
+
+# --- tables, long words, scripts without blanks
+
+
+def test_a_long_table_is_cut_between_rows_and_its_header_goes_with_every_piece() -> None:
+    """Further pieces have the header in their prompt, before their rows, and never in their span."""
+    header = "| Station | Datum | Height |\n| --- | --- | --- |"
+    rows = [f"| Pier {number} | {number * 37} mm above chart datum | {number * 11} |" for number in range(120)]
+    table = Block("\n".join([header, *rows]), "table")
+    document = Document("t.md", "markdown", "Heights", (Block("Before it.", page=None), table, Block("After it.")))
+    chunks = _split(document)
+    pieces = [chunk for chunk in chunks if "Pier" in chunk.text]
+    assert len(pieces) > 5 and pieces[0].text.startswith(header)
+    for piece in pieces[1:]:
+        assert header not in piece.text and f"{header}\n{piece.text}" in piece.prompt
+    for piece in pieces:
+        assert all(line.startswith("|") and line.endswith("|") for line in piece.text.split("\n"))
+    assert [row for piece in pieces for row in piece.text.split("\n") if "Pier" in row] == rows
+    assert chunks[0].text == "Before it." and chunks[-1].text == "After it." and header not in chunks[-1].prompt
+
+
+def test_a_word_of_five_thousand_letters_is_cut_into_pieces_of_bounded_length() -> None:
+    """One token to a WordPiece model, it is cut all the same: no chunk is longer than a person would cite."""
+    chunks = _split(_document("Before " + "abcdefghij" * 500 + " after"))
+    assert len(chunks) >= 5 and max(len(chunk.text) for chunk in chunks) <= 1100
+    assert "".join(chunk.text for chunk in chunks).replace(" ", "").count("abcdefghij") >= 490
+
+
+def test_thai_is_cut_at_its_blanks_and_chinese_at_its_full_stops() -> None:
+    """Scripts without blanks between words end their sentences in their own way, and chunks end there."""
+    chinese = "".join(f"第{number}号站的仪器每天记录潮位三次。" for number in range(200))
+    assert all(chunk.text.endswith("。") for chunk in _split(_document(chinese), max_tokens=64))
+    thai = " ".join(f"สถานีที่{number}วัดระดับน้ำทุกหกชั่วโมง" for number in range(200))
+    chunks = _split(_document(thai), max_tokens=64)
+    assert len(chunks) > 5
+    assert all(chunk.text.endswith("ชั่วโมง") and chunk.text.startswith("สถานี") for chunk in chunks)
+
+
+def test_no_emoji_and_no_letter_with_its_marks_is_cut_in_two() -> None:
+    """Families, skin tones, flags and combined marks stay whole."""
+    for unit in ("👨‍👩‍👧‍👦", "👍🏽", "🇳🇴", "é̂", "❤️"):
+        chunks = _split(_document(unit * 600), max_tokens=32)
+        assert all(chunk.text == unit * (len(chunk.text) // len(unit)) for chunk in chunks)
