@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +211,14 @@ def test_light_commands_start_neither_ray_nor_torch(args: list[str], ray_once: N
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_stops_with_code_4_and_loses_nothing(args: list[str], docs: Path, name: signal.Signals) -> None:
+def test_ctrl_c_stops_with_code_4_and_loses_nothing(
+    args: list[str], hash_yaml: str, docs: Path, name: signal.Signals
+) -> None:
     """Interrupted in the middle: exit code 4, one line, and the same command again finishes the work."""
     for number in range(600):
         (docs / f"many{number}.txt").write_text(f"Document number {number} of very many, about tides and moons.")
+    text = Path(hash_yaml).read_text()
+    Path(hash_yaml).write_text(f"{text}\nruntime: {{files_per_task: 2}}\n")  # many blocks: time to be interrupted
     with subprocess.Popen([*RAG, "index", *args], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -225,7 +228,7 @@ def test_ctrl_c_stops_with_code_4_and_loses_nothing(args: list[str], docs: Path,
         rest = process.stderr.read()
         assert process.wait(timeout=60) == errors.EXIT_STOPPED
     assert "error: stopped after" in rest and "run again to resume" in rest
-    time.sleep(0.1)
+    Path(hash_yaml).write_text(text)
     done = subprocess.run([*RAG, "index", *args, "--json"], capture_output=True, text=True, check=False)
     report = json.loads(done.stdout)
     assert done.returncode == errors.EXIT_OK
