@@ -6,6 +6,7 @@ Knows nothing of where rows come from or go to.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -167,3 +168,12 @@ def put_vectors(table: pa.Table, rows: np.ndarray, vectors: np.ndarray, started:
     for name, value in (("engine_start", started), ("engine_end", ended)):
         table = set_column(table, name, pc.if_else(pa.array(mask), value, table[name]))
     return set_column(table, "token_ids", pa.nulls(table.num_rows, table.schema.field("token_ids").type))
+
+
+def put_results(
+    table: pa.Table, rows: np.ndarray, vectors: np.ndarray, refused: dict[int, str], started: float
+) -> pa.Table:
+    """What an engine made of these rows until now: vectors float32 [len(rows), dimension], and reasons by position."""
+    made = np.array([number for number in range(len(rows)) if number not in refused], dtype=np.int64)
+    table = put_vectors(table, rows[made], vectors[made], started, time.time())
+    return reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})

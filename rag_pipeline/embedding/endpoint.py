@@ -78,9 +78,7 @@ class EndpointEngine:
         vectors = np.zeros((len(ids), self._model.dimension), dtype=np.float32)
         for _ in self._pool.map(lambda part: self._embed(ids, part, vectors, refused), parts):
             pass
-        made = np.array([number for number in range(len(ids)) if number not in refused], dtype=np.int64)
-        table = schema.put_vectors(table, rows[made], vectors[made], started, time.time())
-        return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
+        return schema.put_results(table, rows, vectors, refused, started)
 
     def _embed(self, ids: list[list[int]], part: range, vectors: np.ndarray, refused: dict[int, str]) -> None:
         """One request; where it is called bad, halves of it, down to the prompt."""

@@ -57,8 +57,7 @@ class SentenceTransformerEngine:
         for first in range(0, len(order), _BATCH):
             batch = order[first : first + _BATCH]
             vectors[batch] = self._encode([ids[number] for number in batch])
-        table = schema.put_vectors(table, rows[order], vectors[order], started, time.time())
-        return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
+        return schema.put_results(table, rows, vectors, refused, started)
 
     def _encode(self, ids: list[list[int]]) -> np.ndarray:
         """Float32 [len(ids), dimension]; shorter prompts are padded and masked."""

@@ -116,9 +116,7 @@ class Engine:
         order = np.argsort([len(one) for one in ids], kind="stable")
         vectors = np.zeros((len(prompts), self._model.dimension), dtype=np.float32)
         self._embed(prompts, hashes, order[: len(order) - len(refused)], vectors, refused)  # the longest come last
-        made = np.array([number for number in range(len(prompts)) if number not in refused], dtype=np.int64)
-        table = schema.put_vectors(table, rows[made], vectors[made], started, time.time())
-        return schema.reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})
+        return schema.put_results(table, rows, vectors, refused, started)
 
     def _embed(
         self,
