@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from rag_pipeline import pipeline
-from rag_pipeline.config import Config
-from rag_pipeline.records import Limits, Report
+from rag_pipeline.config import Config, ParseConfig
+from rag_pipeline.errors import DocumentError
+from rag_pipeline.records import Document, FileBytes, Limits, Report
+from rag_pipeline.stages.parse import parse
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,3 +83,17 @@ def real_index(tmp_path_factory: pytest.TempPathFactory, sample_docs: Path, ray_
     source = folder / "docs"
     shutil.copytree(sample_docs, source)
     return folder / "index", pipeline.index(vllm_config(source, folder / "index"))
+
+
+def parse_bytes(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> Document:
+    """Parses a file that is not on disk."""
+    raw = data.encode() if isinstance(data, str) else data
+    return parse(FileBytes(path, raw, "hash", len(raw), 0), recipe or ParseConfig())
+
+
+def state_of(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> str:
+    """The state of a file that cannot be parsed; its message must say something."""
+    with pytest.raises(DocumentError) as caught:
+        parse_bytes(path, data, recipe)
+    assert caught.value.message
+    return caught.value.state

@@ -11,26 +11,15 @@ from pathlib import Path
 import docx
 import pptx
 import pytest
+from conftest import parse_bytes as _parse
+from conftest import state_of as _state
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pptx.util import Inches
 
 from rag_pipeline.config import ParseConfig
 from rag_pipeline.errors import DocumentError
-from rag_pipeline.records import Document, FileBytes
-from rag_pipeline.stages.parse import parse
-
-
-def _parse(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> Document:
-    raw = data.encode() if isinstance(data, str) else data
-    return parse(FileBytes(path, raw, "hash", len(raw), 0), recipe or ParseConfig())
-
-
-def _state(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> str:
-    with pytest.raises(DocumentError) as caught:
-        _parse(path, data, recipe)
-    assert caught.value.message
-    return caught.value.state
+from rag_pipeline.records import Document
 
 
 def _kinds(document: Document) -> list[tuple[str, str]]:

@@ -5,28 +5,17 @@ from typing import Any
 
 import pymupdf
 import pytest
+from conftest import parse_bytes as _parse
+from conftest import state_of as _state
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_pipeline.config import MarkdownConfig, ParseConfig, PdfConfig
-from rag_pipeline.errors import DocumentError
-from rag_pipeline.records import Block, Document, FileBytes
-from rag_pipeline.stages.parse import media_type_of, parse
+from rag_pipeline.records import Block, Document
+from rag_pipeline.stages.parse import media_type_of
 
 BROKEN = Path(__file__).parent.parent / "sample_docs" / "broken"
 BODY = "Body text of some length stands here\nand goes on in a second line of its own."
-
-
-def _parse(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> Document:
-    raw = data.encode() if isinstance(data, str) else data
-    return parse(FileBytes(path, raw, "hash", len(raw), 0), recipe or ParseConfig())
-
-
-def _state(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> str:
-    with pytest.raises(DocumentError) as caught:
-        _parse(path, data, recipe)
-    assert caught.value.message
-    return caught.value.state
 
 
 def _markdown(text: str, front_matter: bool = True) -> Document:
