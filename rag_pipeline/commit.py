@@ -24,9 +24,10 @@ from rag_pipeline.plan import RETRIED
 from rag_pipeline.records import ManifestRow, Report, Verdict
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
-from rag_pipeline.store.parquet import read_part
+from rag_pipeline.store.parquet import delete_part, list_parts, read_part
 from rag_pipeline.store.vectors import VectorIndex, fetch_vectors
 from rag_pipeline.tasks import Job, from_ipc, ordinals_by_doc, write_rows
+from rag_pipeline.upkeep import look_after
 
 _MAX_FILES_PER_COMMIT = 500
 
@@ -68,9 +69,11 @@ class Committer:
         self._report = report
         self._pending: dict[str, _Pending] = {}
         self._twins: list[pa.Table] = []
+        self._claimed: set[str] = set()  # parts that receipts named
         self._made = VectorIndex(job.layout)  # vectors of this run, for twins
         self._refused: dict[str, str] = {}  # prompt hash -> why the engine refused it
         self._last_commit = time.monotonic() - runtime.commit_interval_s
+        self._cared_for = 0  # rows of this run that the last upkeep saw
         self.engine = BusyTime()
         self.committed: set[str] = set()
         self.states: dict[str, tuple[str, str]] = {}  # path -> state and reason, of files committed in this run
@@ -151,17 +154,42 @@ class Committer:
         self._last_commit = time.monotonic()
         self.committed.update(group)
         self.states.update((row.path, (row.state, row.reason)) for row in manifest_rows)
+        if self._new_rows >= max(self._runtime.upkeep_rows, self._cared_for // 2):
+            self.look_after_table()
         return len(group)
 
+    def look_after_table(self) -> None:
+        """Compacts and indexes what is new: now and then while engines work on, and at the end of a run.
+
+        Raises:
+            StoreError: It failed; all that is committed stays.
+        """
+        started = time.perf_counter()
+        look_after(self._table, self._job.layout, self._runtime, self._new_rows)
+        self._report.add_stage("upkeep", time.perf_counter() - started, self._new_rows)
+        self._cared_for += self._new_rows
+
+    @property
+    def _new_rows(self) -> int:
+        return self._report.chunks["written"] - self._cared_for
+
     def finish(self) -> list[str]:
-        """Commits the rest; returns the doc ids of files of which chunks never arrived."""
+        """Commits the rest; returns the doc ids of files of which chunks never arrived.
+
+        Drops parts of this run that no receipt named: a task wrote them and was lost with its node, and what did its
+        work again may have made vectors that differ in their last bits.
+        """
         self.commit()
+        for part in list_parts(self._job.layout):
+            if part.startswith(f"run={self._job.run_id}/") and part not in self._claimed:
+                delete_part(self._job.layout, part)
         return list(self._pending)
 
     def _of(self, doc_id: str) -> _Pending:
         return self._pending.setdefault(doc_id, _Pending())
 
     def _note_written(self, part: str, ordinals: dict[str, list[int]]) -> None:
+        self._claimed.add(part)
         for doc_id, numbers in ordinals.items():
             pending = self._of(doc_id)
             pending.doubled |= not pending.written.isdisjoint(numbers)

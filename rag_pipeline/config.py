@@ -44,7 +44,9 @@ class _Section(BaseModel):
 class SourceConfig(_Section):
     """Where documents come from."""
 
-    path: str = Field("", description="A folder or an s3://bucket/prefix; the command line's SOURCE wins.")
+    path: str = Field(
+        "", description="A folder, an s3://bucket/prefix, or a URL that fsspec has a driver for; SOURCE wins."
+    )
     include: tuple[str, ...] = Field((), description="gitignore-style patterns; when given, only these are read.")
     exclude: tuple[str, ...] = Field((), description="gitignore-style patterns that are not read.")
     max_file_mb: float = Field(512, gt=0, description="Larger files are skipped:too_large.")
@@ -134,10 +136,11 @@ class FilterConfig(_Section):
 class EmbeddingConfig(_Section):
     """recipe.embedding."""
 
-    engine: Literal["vllm", "ray-llm", "sentence-transformers", "openai", "hash"] = Field(
+    engine: Literal["vllm", "ray-llm", "ray-serve", "sentence-transformers", "openai", "hash"] = Field(
         "vllm",
         description="`vllm`: in the actor's own process; `ray-llm`: vLLM by ray.data.llm's processor; "
-        "`sentence-transformers`; `openai`: an OpenAI-compatible endpoint; `hash`: fake vectors, for tests only.",
+        "`ray-serve`: our deployment on Ray Serve; `sentence-transformers`; `openai`: an OpenAI-compatible endpoint; "
+        "`hash`: fake vectors, for tests only.",
     )
     model: str = Field(
         DEFAULT_MODEL, min_length=1, description="A hub name or a folder in sentence-transformers layout."
@@ -151,7 +154,12 @@ class EmbeddingConfig(_Section):
     dimension: int | None = Field(
         None, ge=1, description="Keep this many numbers of a vector (Matryoshka models); default: all."
     )
-    engine_args: dict[str, Any] = Field(default_factory=dict, description="Passed to vLLM as they are.")
+    storage: Literal["float32", "float16"] = Field(
+        "float32", description="Number format of stored vectors; float16 halves them."
+    )
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict, description="Passed to vLLM as they are; part of the embedding fingerprint."
+    )
 
 
 class RecipeConfig(_Section):
@@ -178,13 +186,18 @@ class RuntimeConfig(_Section):
 
     device: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: GPU when Ray has one, else CPU.")
     replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="Engines; auto: by the model's size up to eight on a GPU, or one on CPU."
+        "auto", description="Engines; auto: by the model's size up to eight on a GPU, or one a node on CPUs."
     )
     embed_batch_rows: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="Prompts per engine call; auto: 2048 on a GPU."
+        "auto", description="Prompts per engine call; auto: on a GPU 2048 for a small model, 512 for a large one."
+    )
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Passed to vLLM too: what cannot change a vector, such as gpu_memory_utilization.",
     )
     stall_timeout_s: float = Field(900, gt=0, description="A run in which nothing is finished for so long is stopped.")
     endpoint: EndpointConfig = EndpointConfig()
+    serve_app: str = Field("default", description="Engine ray-serve: the Serve application's name.")
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     parse_timeout_s: float = Field(60, gt=0, description="A file that takes its parser longer, twice: failed:timeout.")
     parse_memory_mb: int = Field(2048, ge=256, description="A file that takes its parser more, twice: failed:memory.")
@@ -197,9 +210,22 @@ class RuntimeConfig(_Section):
     index_tail_share: float = Field(
         0.1, gt=0, le=1, description="Add new rows to it when they are more than this share."
     )
+    upkeep_rows: int = Field(
+        100_000, ge=1, description="Look after the table during a run, too, each time it has so many new rows."
+    )
     keep_days: float = Field(7, ge=0, description="Old versions of the table are kept this long, for `rollback`.")
-    ray_address: str | None = Field(None, description="An existing Ray cluster; default: a private local one.")
+    ray_address: str | None = Field(
+        None, description="An existing Ray cluster: host:port, or `auto` on one of its nodes; default: a private one."
+    )
+    wait_for_gpus: int = Field(0, ge=0, description="Wait until the cluster has so many GPUs before work starts.")
+    wait_timeout_s: float = Field(600, gt=0, description="... for so long; then the run ends and says what is missing.")
     num_cpus: int | None = Field(None, ge=1, description="CPUs given to the private cluster; default: all.")
+
+    @model_validator(mode="after")
+    def _gpus_are_used(self) -> RuntimeConfig:
+        if self.wait_for_gpus and self.device == "cpu":
+            raise ValueError("wait_for_gpus: a run with device: cpu uses no GPU; set device to auto or gpu")
+        return self
 
 
 def _as_path(value: Any) -> Any:
@@ -209,7 +235,7 @@ def _as_path(value: Any) -> Any:
 class OutputConfig(_Section):
     """Where the index is."""
 
-    path: str = Field("./index", min_length=1, description="A local folder.")
+    path: str = Field("./index", min_length=1, description="A local folder, or s3://bucket/prefix.")
 
 
 class Config(_Section):

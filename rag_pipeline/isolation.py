@@ -192,7 +192,7 @@ def _own_parser(timeout_s: float, memory_mb: int) -> IsolatedParser:
 def serve() -> None:
     """The child's life: files in, documents or errors out, until the parent hangs up."""
     descriptor, function, memory_bytes, parent = sys.argv[1:]
-    _die_with(int(parent))
+    die_with(int(parent))
     _limit_memory(int(memory_bytes))
     module, name = function.split(":")
     call = getattr(__import__(module, fromlist=[name]), name)
@@ -217,7 +217,7 @@ def _answer(call: Any, file: FileBytes, settings: ParseConfig, memory_bytes: int
         return "error", DocumentError("failed:parse", text)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Asks the kernel to kill this process with its parent, even in native code (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,23 +21,27 @@ from rag_pipeline.config import Config
 from rag_pipeline.errors import ConfigError, InconsistentIndexError, IndexMissingError, StoreError
 from rag_pipeline.records import ManifestRow
 from rag_pipeline.schema import chunk_schema, conform
-from rag_pipeline.store import Layout
+from rag_pipeline.store import LOG, Layout, store_errors
 from rag_pipeline.store.audit import Problem, audit
 from rag_pipeline.store.current import current_rows, part_mask, versions_of
 from rag_pipeline.store.documents import drop_documents
+from rag_pipeline.store.files import LocalFiles, read_ahead
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.parquet import (
     delete_part,
+    is_damaged,
     list_parts,
     part_embedding,
-    read_part,
+    read_parts,
     sweep_temporary,
     write_part,
 )
 from rag_pipeline.store.reports import load_reports
 from rag_pipeline.store.vectors import KeyMap
+
+_DAMAGED = "damaged"
 
 
 def status(config: Config) -> list[ManifestRow]:
@@ -90,7 +93,7 @@ def repair(config: Config) -> list[str]:
         kept = [row for row in rows if row not in lost]
         embedding = _embedding_of(layout)
         if embedding:
-            table = ChunkTable.overwrite(layout, _reader(layout, kept, embedding["dimension"]), json.dumps(embedding))
+            table = ChunkTable.overwrite(layout, _reader(layout, kept, embedding), json.dumps(embedding))
             done.append(f"table chunks: {table.count()} rows written from the log")
         manifest.snapshot(timedelta(days=config.runtime.keep_days))
         return done
@@ -108,13 +111,13 @@ def export(config: Config, target: Path) -> int:
     """
     rows = _manifest(config).load().values()
     layout = Layout.at(config.output.path)
-    target.mkdir(parents=True, exist_ok=True)
-    if any(target.iterdir()):
+    files = LocalFiles(target)
+    if any(files.walk("")):
         raise ConfigError(f"export {target}: the folder is not empty; name a new one")
     embedding = json.dumps(_embedding_of(layout))
     written = 0
     for table in current_rows(layout, rows):
-        write_part(target, table, embedding)
+        write_part(files, "", table, embedding)
         written += table.num_rows
     return written
 
@@ -137,21 +140,20 @@ def vacuum(config: Config) -> dict[str, int]:
         problems = [problem for problem in audit(layout) if problem.kind != "leftover"]
         if problems:
             raise InconsistentIndexError(f"index {layout.root}: {problems[0].what}; run `rag-pipeline repair` first")
-        before = _size_bytes(layout.root)
+        before = _size_bytes(layout)
         sweep_temporary(layout)
         rows = list(manifest.load().values())
         dropped = _rewrite_log(layout, rows)
         drop_documents(layout, {row.content_hash for row in rows})
-        for staging in layout.stagings():
-            shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(layout.root / "damaged", ignore_errors=True)
+        for folder in (*layout.stagings(), _DAMAGED):
+            layout.files.delete_folder(folder)
         if ChunkTable.exists(layout):
             embedding = ChunkTable.open(layout).embedding
-            reader = _reader(layout, rows, embedding["dimension"])
+            reader = _reader(layout, rows, embedding)
             ChunkTable.overwrite(layout, reader, json.dumps(embedding)).drop_history()
         manifest.overwrite(rows)
         manifest.snapshot(timedelta(0))
-        return {"rows_dropped": dropped, "bytes_freed": before - _size_bytes(layout.root)}
+        return {"rows_dropped": dropped, "bytes_freed": before - _size_bytes(layout)}
 
 
 def rollback(config: Config, run_id: str) -> dict[str, int]:
@@ -195,24 +197,17 @@ def _as_lost(row: ManifestRow) -> ManifestRow:
 
 def _set_aside_damaged(layout: Layout) -> list[str]:
     """Moves to `damaged/` every table version and log part that cannot be read; returns their names."""
-    moved = []
-    empty = [file for file in layout.lancedb.glob("*.lance/_versions/*.manifest") if not file.stat().st_size]
-    for file in empty:
-        moved.append(_set_aside(layout, file))
-    for part in list(list_parts(layout)):
-        try:
-            read_part(layout, part)
-        except StoreError:
-            moved.append(_set_aside(layout, layout.parquet / part))
-    return moved
-
-
-def _set_aside(layout: Layout, file: Path) -> str:
-    name = str(file.relative_to(layout.root))
-    target = layout.root / "damaged" / name.replace("/", "~")
-    target.parent.mkdir(exist_ok=True)
-    file.rename(target)
-    return name
+    unreadable = [
+        file.name
+        for file in layout.files.walk(f"{layout.database}/")
+        if "/_versions/" in file.name and file.name.endswith(".manifest") and not file.size_bytes
+    ]
+    checked = read_ahead(lambda part: is_damaged(layout, part), list_parts(layout))
+    unreadable += [f"{LOG}/{part}" for part, damaged in checked if damaged]
+    for name in unreadable:
+        with store_errors("setting aside", layout.files.where(name)):
+            layout.files.move(name, f"{_DAMAGED}/{name.replace('/', '~')}")
+    return unreadable
 
 
 def _embedding_of(layout: Layout) -> dict[str, Any]:
@@ -224,8 +219,8 @@ def _embedding_of(layout: Layout) -> dict[str, Any]:
     return part_embedding(layout, parts[-1]) if (parts := list(list_parts(layout))) else {}
 
 
-def _reader(layout: Layout, rows: Iterable[ManifestRow], dimension: int) -> pa.RecordBatchReader:
-    schema = chunk_schema(dimension)
+def _reader(layout: Layout, rows: Iterable[ManifestRow], embedding: dict[str, Any]) -> pa.RecordBatchReader:
+    schema = chunk_schema(embedding["dimension"], embedding.get("storage", "float32"))
     tables = (conform(table, schema) for table in current_rows(layout, rows))
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
 
@@ -236,18 +231,17 @@ def _rewrite_log(layout: Layout, rows: list[ManifestRow]) -> int:
     A kill in between leaves a row in two parts, which counts once; see `store.current`.
     """
     versions, seen, dropped = versions_of(rows), KeyMap(), 0
-    for part in list(list_parts(layout)):
-        table = read_part(layout, part)
+    for part, table in read_parts(layout, list_parts(layout)):
         mask = part_mask(table, versions, seen)
         if mask.all():
             continue
         if mask.any():
             embedding = json.dumps(part_embedding(layout, part))
-            write_part((layout.parquet / part).parent, table.filter(pa.array(mask)), embedding)
+            write_part(layout.files, f"{LOG}/{part.split('/')[0]}", table.filter(pa.array(mask)), embedding)
         delete_part(layout, part)
         dropped += int((~mask).sum())
     return dropped
 
 
-def _size_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def _size_bytes(layout: Layout) -> int:
+    return sum(file.size_bytes for file in layout.files.walk(""))

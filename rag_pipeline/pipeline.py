@@ -11,8 +11,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
+from rag_pipeline.cluster import check_nodes, wait_for_gpus
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
+from rag_pipeline.embedding.engine_args import count_accelerators
 from rag_pipeline.errors import ConfigError, DocumentError, StoppedError
 from rag_pipeline.isolation import parse
 from rag_pipeline.records import NO_LIMITS, Chunk, File, Limits, Plan, Prepared, Report, Tokenizer, Verdict, Work
@@ -30,7 +32,7 @@ from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block,
 def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
     """Turns one file into chunks worth a vector, and says what became of it; never raises for a bad file."""
     recipe, clock = job.recipe, Clock()
-    facts: dict[str, Any] = {"size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
+    facts: dict[str, Any] = {"size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns, "etag": file.etag}
     facts |= {"media_type": media_type_of(file.path) or "", "content_hash": file.content_hash}
     chunks: list[Chunk] = []
     rejects: Counter[str] = Counter()
@@ -42,7 +44,8 @@ def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
         if document is None:
             with clock("read"):
                 data = job.source.read(file)
-            facts |= {"content_hash": data.content_hash, "size_bytes": data.size_bytes, "mtime_ns": data.mtime_ns}
+            facts |= {"content_hash": data.content_hash, "etag": data.etag}
+            facts |= {"size_bytes": data.size_bytes, "mtime_ns": data.mtime_ns}
             with clock("parse"):
                 document = parse(data, recipe.parse, **job.parse_limits)
             with clock("clean"):
@@ -87,8 +90,11 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     arrow: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
     chunks = ray.data.from_arrow(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)
-    one = ray.data.ActorPoolStrategy(size=1)
-    chunks = chunks.map_batches(Reuse, fn_constructor_args=(job,), compute=one, num_cpus=0.1, **arrow)
+    one = ray.data.ActorPoolStrategy(size=1)  # it must not forget: its node is the one that is there till the end
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    chunks = chunks.map_batches(
+        Reuse, fn_constructor_args=(job,), compute=one, num_cpus=0, label_selector=here, **arrow
+    )
     unseen = any(not file.content_hash for file in files)  # else every vector may be known
     vectors = embed(chunks, job.model, config.recipe.embedding, config.runtime, start_now=unseen)
     return vectors.map_batches(write_block, fn_args=(job,), num_cpus=0.2, **arrow)
@@ -159,13 +165,19 @@ def index(
         if limits.max_embed_tokens is not None:
             _refuse_cost(run.estimate(todo, prepare), limits.max_embed_tokens)
         report = run.new_report(todo)
-        run.execute(todo, report, lambda files, job: _receipts(files, job, config, verbose))
+        run.execute(todo, report, lambda files, job: _receipts(files, job, config, verbose, report))
         return report
 
 
-def _receipts(files: tuple[File, ...], job: Job, config: Config, verbose: bool) -> Generator[Any, None, None]:
+def _receipts(
+    files: tuple[File, ...], job: Job, config: Config, verbose: bool, report: Report
+) -> Generator[Any, None, None]:
     """Runs the graph in a Ray session of its own, and yields blocks of receipts."""
     with ray_session(config, verbose):
+        wait_for_gpus(config.runtime)
+        source = job.source.root if "://" in job.source.root else files[0].location
+        check_nodes(str(job.layout.root), source, job.model.path, job.run_id)
+        report.accelerators = count_accelerators(config.runtime)
         graph = build_graph(files, job, config)
         blocks = graph.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         yield from watched(blocks, config.runtime.stall_timeout_s)

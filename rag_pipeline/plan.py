@@ -115,7 +115,9 @@ def _compare(
 
 
 def is_same_file(file: File, row: ManifestRow) -> bool:
-    """Whether size and time say, beyond doubt, that these are the bytes the manifest knows."""
+    """Whether the version's name, else size and time, say beyond doubt that these are the bytes the manifest knows."""
+    if file.etag and row.etag:
+        return (file.etag, file.size_bytes) == (row.etag, row.size_bytes)
     return (file.size_bytes, file.mtime_ns) == (row.size_bytes, row.mtime_ns) and not _is_racy(file, row)
 
 

@@ -34,13 +34,14 @@ class File:
 
     Attributes:
         path: Relative to the source root, ``/`` between parts, non-UTF-8 bytes percent-encoded.
-        location: What the source needs to open it: an absolute path (``os.fsdecode``d) or an s3 URL.
+        location: What the source needs to open it: an absolute path (``os.fsdecode``d) or a URL.
         size_bytes: Size at listing time.
         mtime_ns: Modification time at listing time, nanoseconds since the epoch.
         skip: A final state such as ``skipped:hidden`` when the file is not to be read, else ``None``.
         reason: Why it is skipped, in words.
         content_hash: Hash of its bytes, where that is known without reading it.
         recall: Where the log holds its cleaned document, where it does.
+        etag: The source's own name for the version that was listed, where it has one.
     """
 
     path: str
@@ -51,6 +52,7 @@ class File:
     reason: str = ""
     content_hash: str = ""
     recall: str = ""
+    etag: str = ""
 
     @property
     def doc_id(self) -> str:
@@ -81,6 +83,7 @@ class FileBytes:
     content_hash: str
     size_bytes: int
     mtime_ns: int
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class Verdict:
         rejects: Filter verdicts and how many chunks got each.
         characters: Code points of the cleaned text.
         replaced_chars, repaired, ocr_pages, metadata: As in `Document`.
+        etag: As in `File`, of the version that was read.
         seconds: Busy time per stage on this file.
     """
 
@@ -229,6 +233,7 @@ class Verdict:
     ocr_pages: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
     fingerprint: str = ""
+    etag: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -272,6 +277,7 @@ class ManifestRow:
     fingerprint: str
     run_id: str
     indexed_at: datetime
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +405,9 @@ class Report:
         stages: Stage to ``{seconds, rows}``; busy seconds summed over workers, except ``embed``,
             whose seconds are wall time with at least one batch in the engine.
         throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1,
-            ``first_vectors_s`` from the run's begin to the engine's first work, ``engine_idle_share`` from then on.
+            ``first_vectors_s`` from the run's begin to the engine's first work, ``engine_idle_share`` from then on,
+            ``model_tflops`` computed while at work, and their ``peak_share`` of the GPUs' bfloat16 peak.
+        accelerators: GPUs the engines could use, by type.
         limiting_stage: The stage that the others waited for; empty when nothing was embedded.
         versions: Versions of the tables `chunks` and `files` after the run, for `rollback`.
         rejects: Files not fully indexed: path, state, reason.
@@ -420,6 +428,7 @@ class Report:
     seconds: float = 0.0
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     throughput: dict[str, float] = field(default_factory=dict)
+    accelerators: dict[str, int] = field(default_factory=dict)
     limiting_stage: str = ""
     recipe: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)

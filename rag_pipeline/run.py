@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -21,6 +20,7 @@ import pyarrow as pa
 from rag_pipeline.commit import Committer
 from rag_pipeline.config import Config, document_fingerprints, prepare_fingerprints
 from rag_pipeline.embedding.model import load_model
+from rag_pipeline.embedding.size import computed, model_size
 from rag_pipeline.errors import ConfigError, DocumentError, InconsistentIndexError, SourceError, StoppedError
 from rag_pipeline.plan import RETRIED, PlanRules, is_same_file, make_plan
 from rag_pipeline.records import File, Limits, Listing, ManifestRow, Plan, Report, Verdict, Work
@@ -33,8 +33,16 @@ from rag_pipeline.store.audit import audit
 from rag_pipeline.store.documents import find_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
-from rag_pipeline.store.reports import complete_report, load_reports, report_began, unfinished_runs, write_report
+from rag_pipeline.store.reports import (
+    complete_report,
+    newest_reports,
+    note_start,
+    report_began,
+    unfinished_runs,
+    write_report,
+)
 from rag_pipeline.tasks import Job, Prepare, Reuse, files_to_table, prepare_block
+from rag_pipeline.upkeep import look_after
 
 Stream = Callable[[tuple[File, ...], Job], Generator[pa.Table, None, None]]
 
@@ -139,15 +147,15 @@ class Run:
             for table in map(reuse, prepare_block(block, job, prepare, keep_documents=False)):
                 counts.update(table["kind"].to_pylist())
                 tokens += sum(table["token_count"].take(pa.array(rows_of_kind(table, EMBED))).to_pylist())
-        rates = [report.get("throughput", {}).get("tokens_per_s") for report in load_reports(self.layout)]
-        rate = next((rate for rate in reversed(rates) if rate), None)
+        rates = (report.get("throughput", {}).get("tokens_per_s") for report in newest_reports(self.layout))
+        rate = next((rate for rate in rates if rate), None)
         return Work(counts[EMBED], counts[REUSED] + counts[TWIN], tokens, round(tokens / rate, 1) if rate else None)
 
     def new_report(self, todo: Plan) -> Report:
         """An empty report of this run."""
         now = datetime.now(UTC)
         run_id = f"{now:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-        report = Report(run_id, self.source.root, str(self.layout.root), now.isoformat(timespec="seconds"))
+        report = Report(run_id, self.source.root, self.layout.root, now.isoformat(timespec="seconds"))
         report.changes = todo.changes
         report.recipe = {"embedding": self.model.fingerprint, **{k: v for k, v in self.fingerprints.items() if k}}
         return report
@@ -165,7 +173,7 @@ class Run:
         if self.layout.is_staging:
             self._promote(todo, report)
         elif works:  # left by a run that was killed while it promoted this very model
-            shutil.rmtree(self.layout.staging(self.model.fingerprint).lancedb, ignore_errors=True)
+            self.layout.files.delete_folder(self.layout.staging(self.model.fingerprint).database)
         if works or todo.touched:
             self.manifest.snapshot(self._keep)
             report.versions = {"chunks": ChunkTable.open(self.layout).version, "files": self.manifest.version}
@@ -175,12 +183,12 @@ class Run:
         write_report(self.layout, report)
 
     def _apply(self, todo: Plan, report: Report, stream: Stream) -> None:
-        self.layout.make()
+        note_start(self.layout, report.run_id)
         job = self.job(report.run_id)
         table = (
             ChunkTable.open(self.layout)
             if ChunkTable.exists(self.layout)
-            else ChunkTable.create(self.layout, self.model.dimension, self.model.to_json())
+            else ChunkTable.create(self.layout, self.model.dimension, self.model.to_json(), self.model.storage)
         )
         has_rows = set(table.run_of_doc())
         committer = Committer(job, self.config.runtime, table, self.manifest, self.known, has_rows, report)
@@ -199,7 +207,7 @@ class Run:
             orphans = has_rows - {row.doc_id for row in self.known.values()} - committer.committed
             table.delete_all([*gone, *orphans])
             self.manifest.delete(gone)
-            table.upkeep(self.config.runtime)
+            committer.look_after_table()
         except KeyboardInterrupt:
             committer.commit()
             done = committer.files_committed
@@ -210,7 +218,6 @@ class Run:
         self, stream: Stream, files: tuple[File, ...], job: Job, committer: Committer, report: Report, unchanged: int
     ) -> None:
         """Takes receipts as they come in and commits finished files."""
-        job.layout.run_parts(job.run_id).mkdir(parents=True, exist_ok=True)
         total = unchanged + len(files)
         self.progress("start", files_done=unchanged, files_total=total)
         with contextlib.closing(stream(files, job)) as blocks:
@@ -230,6 +237,9 @@ class Run:
                     embed_s=committer.engine.seconds,
                 )
         report.add_stage("embed", committer.engine.seconds, report.chunks["embedded"])
+        if committer.engine.seconds and self.config.recipe.embedding.engine != "hash":
+            done = (report.tokens, report.chunks["embedded"], committer.engine.seconds)
+            report.throughput |= computed(model_size(self.model), *done, report.accelerators)
         first, last = committer.engine.between
         if last > first:
             report.throughput["first_vectors_s"] = round(first - report_began(report), 1)
@@ -272,9 +282,9 @@ class Run:
         self.layout, self.manifest = self._serving, Manifest(self._serving)
         table = ChunkTable.overwrite(self.layout, ChunkTable.open(staging).reader(), self.model.to_json())
         self.manifest.overwrite(rows)
-        table.upkeep(self.config.runtime)
-        for folder in self.layout.stagings():
-            shutil.rmtree(folder, ignore_errors=True)
+        look_after(table, self.layout, self.config.runtime, table.count())
+        for database in self.layout.stagings():
+            self.layout.files.delete_folder(database)
 
     def _hash_file(self, file: File) -> str | None:
         try:
@@ -285,7 +295,7 @@ class Run:
 
 def _touched(file: File, row: ManifestRow) -> ManifestRow:
     """The row of a file whose time moved and whose bytes did not."""
-    return replace(row, mtime_ns=file.mtime_ns, indexed_at=datetime.now(UTC))
+    return replace(row, mtime_ns=file.mtime_ns, etag=file.etag, indexed_at=datetime.now(UTC))
 
 
 def _report_of_killed(run_id: str, report: Report) -> Report:
@@ -312,7 +322,8 @@ def _skip_verdict(file: File, fingerprints: Mapping[str, str]) -> Verdict:
     )
 
 
-def _refuse_nesting(root: str, layout: Layout) -> None:
+def _refuse_nesting(source: str, layout: Layout) -> None:
     """An index inside its own source would index itself."""
-    if "://" not in root and layout.root.is_relative_to(root):
-        raise ConfigError(f"index {layout.root}: lies inside the source {root}; choose another --index")
+    root = source.rstrip("/")
+    if layout.root == root or layout.root.startswith(f"{root}/"):
+        raise ConfigError(f"index {layout.root}: lies inside the source {source}; choose another --index")

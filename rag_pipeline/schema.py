@@ -38,12 +38,15 @@ _IDENTITY = [
 ]
 
 
-def chunk_schema(dimension: int, metadata: dict[str, str] | None = None) -> pa.Schema:
-    """The row of `chunks.lance` and of the Parquet log; `vector` is fixed_size_list<float32>[dimension]."""
+def chunk_schema(dimension: int, storage: str = "float32", metadata: dict[str, str] | None = None) -> pa.Schema:
+    """The row of `chunks.lance` and of the Parquet log; `vector` is fixed_size_list<storage>[dimension].
+
+    `storage` is ``float32`` or ``float16``; vectors are float32 wherever they are computed with.
+    """
     fields = [
         *_IDENTITY,
         pa.field("embedding_fingerprint", pa.string()),
-        pa.field("vector", pa.list_(pa.float32(), dimension)),
+        pa.field("vector", pa.list_({"float32": pa.float32(), "float16": pa.float16()}[storage], dimension)),
         pa.field("run_id", pa.string()),
     ]
     return pa.schema(fields, metadata=metadata)
@@ -77,6 +80,7 @@ FILES_SCHEMA = pa.schema(
         pa.field("title", pa.string()),
         pa.field("size_bytes", pa.int64()),
         pa.field("mtime_ns", pa.int64()),
+        pa.field("etag", pa.string()),
         pa.field("content_hash", pa.string()),
         pa.field("pages", pa.int32()),
         pa.field("chunks", pa.int32()),
@@ -102,7 +106,7 @@ def to_vectors(values: np.ndarray, mask: np.ndarray | None = None) -> pa.FixedSi
 
 
 def from_vectors(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Reads a fixed-size list column without nulls as float32 [rows, dimension]."""
+    """Reads a fixed-size list column of any float type, without nulls, as float32 [rows, dimension]."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     dimension = array.type.list_size
     return np.asarray(array.flatten(), dtype=np.float32).reshape(-1, dimension)

@@ -29,7 +29,10 @@ def ray_session(config: Config, verbose: bool) -> Iterator[None]:
         EmbeddingError: Ray cannot start, or something in it failed for good; our own errors come as they are.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not config.runtime.ray_address:
+    if config.runtime.ray_address:  # a node that falls silent would else be waited for seven minutes
+        os.environ.setdefault("RAY_grpc_client_keepalive_time_ms", "30000")
+        os.environ.setdefault("RAY_grpc_client_keepalive_timeout_ms", "20000")
+    else:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster that lives as long as the run
     if not verbose:
         _hush()
@@ -112,7 +115,7 @@ def _start(config: Config, verbose: bool) -> None:
 
 def _hush() -> None:
     """Keeps Ray, vLLM and what they import from printing in this process; --verbose leaves them be."""
-    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "CRITICAL")  # what fails is raised here too; the rest is of its end
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", message="lancedb fork support")

@@ -12,7 +12,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from rag_pipeline.embedding.tokenizer import load_tokenizer
 from rag_pipeline.errors import StoreError
 from rag_pipeline.records import Chunk, Document, File, Prepared, Tokenizer, Verdict, short_hash
 from rag_pipeline.source import Source
+from rag_pipeline.source.ahead import reading_ahead
 from rag_pipeline.store import Layout
 from rag_pipeline.store.documents import recall_document, write_documents
 from rag_pipeline.store.parquet import write_part
@@ -86,9 +87,7 @@ def prepare_block(block: pa.Table, job: Job, prepare: Prepare, keep_documents: b
     tokenizer = load_tokenizer(job.model)
     stream = schema.stream_schema(job.model.dimension)
     rows: list[dict[str, Any]] = []
-    for text in block["file"].to_pylist():
-        file = File(**json.loads(text))
-        prepared = prepare(file, job, tokenizer)
+    for prepared in _prepared(block, job, prepare, tokenizer):
         verdict = prepared.verdict
         if prepared.document and verdict.chunks + sum(verdict.rejects.values()):
             documents[verdict.content_hash, prints[verdict.media_type]] = prepared.document
@@ -98,9 +97,17 @@ def prepare_block(block: pa.Table, job: Job, prepare: Prepare, keep_documents: b
                 yield schema.rows_to_table(rows, stream)
                 rows = []
     if documents and keep_documents:
-        write_documents(job.layout.run_parts(job.run_id), uuid.uuid4().hex, documents)
+        write_documents(job.layout, job.run_id, uuid.uuid4().hex, documents)
     if rows:
         yield schema.rows_to_table(rows, stream)
+
+
+def _prepared(block: pa.Table, job: Job, prepare: Prepare, tokenizer: Tokenizer) -> Iterator[Prepared]:
+    """Prepares a block's files one after the other, while the next ones are being read."""
+    files = [File(**json.loads(text)) for text in block["file"].to_pylist()]
+    with reading_ahead(job.source, [file for file in files if not file.recall]) as source:
+        for file in files:
+            yield prepare(file, replace(job, source=source), tokenizer)
 
 
 def recall(file: File, job: Job) -> Document | None:
@@ -219,8 +226,8 @@ def write_rows(rows: pa.Table, job: Job) -> str:
     constants = {"embedding_fingerprint": job.model.fingerprint, "run_id": job.run_id}
     for name, value in constants.items():
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
-    full = schema.conform(rows, schema.chunk_schema(job.model.dimension))
-    return write_part(job.layout.run_parts(job.run_id), full, job.model.to_json())
+    full = schema.conform(rows, schema.chunk_schema(job.model.dimension, job.model.storage))
+    return write_part(job.layout.files, job.layout.run_parts(job.run_id), full, job.model.to_json())
 
 
 def ordinals_by_doc(rows: pa.Table) -> dict[str, list[int]]:

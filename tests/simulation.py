@@ -90,9 +90,9 @@ class Simulation:
         before = self.prompts()
         report = index_inline(config, Limits(allow_deletes=True))
         assert maintenance.verify(config) == []
-        rows = ChunkTable.open(Layout(self.index)).reader().read_all().to_pylist()
+        rows = ChunkTable.open(Layout.at(self.index)).reader().read_all().to_pylist()
         fresh = index_inline(hash_config(self.docs, self.index.parent / "fresh", recipe=self.recipe))
-        wanted = ChunkTable.open(Layout(self.index.parent / "fresh")).reader().read_all().to_pylist()
+        wanted = ChunkTable.open(Layout.at(self.index.parent / "fresh")).reader().read_all().to_pylist()
         shutil.rmtree(self.index.parent / "fresh")
         assert sorted(map(_essence, rows)) == sorted(map(_essence, wanted))
         assert report.files == fresh.files and set(report.files) <= {"indexed", "empty", "skipped:filtered"}
@@ -108,7 +108,7 @@ class Simulation:
         """Prompts whose vector the log holds."""
         from rag_pipeline.store.parquet import list_parts, read_part
 
-        parts = (read_part(Layout(self.index), part, ["prompt_hash"]) for part in list_parts(Layout(self.index)))
+        parts = (read_part(Layout.at(self.index), part, ["prompt_hash"]) for part in list_parts(Layout.at(self.index)))
         return {value for part in parts for value in part.column(0).to_pylist()}
 
     def write(self, path: str, text: str) -> None:

@@ -284,3 +284,19 @@ def test_status_shows_how_well_a_file_was_read(args: list[str], docs: Path, ray_
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
     assert "1 pages of 51 characters, repaired, 1 chunks" in lines["cut.pdf"]
     assert "1 characters replaced" in lines["odd.txt"]
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "often", "inf"])
+def test_watch_refuses_an_interval_that_is_none(interval: str, docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`watch --interval` takes seconds, more than none; a usage error is exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["watch", str(docs), "--interval", interval])
+    assert stopped.value.code == errors.EXIT_REFUSED
+    assert "--interval" in capsys.readouterr().err
+
+
+def test_watch_of_a_missing_folder_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As `index` does: its words, its exit code, and no waiting for a folder that never was."""
+    words = ["watch", str(tmp_path / "nowhere"), "--index", str(tmp_path / "index"), "--quiet"]
+    assert main(words) == errors.EXIT_REFUSED
+    assert capfd.readouterr().err == f"error: source {tmp_path}/nowhere: no such folder; check the path, or mount it\n"

@@ -78,11 +78,11 @@ class Scene:
 
     def digest(self) -> dict[str, int]:
         """What the table holds."""
-        return digest_rows(ChunkTable.open(Layout(self.index)).scan(), Counter())
+        return digest_rows(ChunkTable.open(Layout.at(self.index)).scan(), Counter())
 
     def known_prompts(self) -> set[str]:
         """Prompts whose vector the log holds, finished file or not."""
-        layout = Layout(self.index)
+        layout = Layout.at(self.index)
         parts = list(list_parts(layout))
         return {value for part in parts for value in read_part(layout, part, ["prompt_hash"]).column(0).to_pylist()}
 
@@ -152,7 +152,7 @@ def resume(scene: Scene, expected: dict[str, int]) -> Report:
     assert report.exit_code == 0
     assert maintenance.verify(scene.config) == []
     assert scene.digest() == expected
-    assert not list_temporary(Layout(scene.index)) and not Layout(scene.index).stagings()
+    assert not list_temporary(Layout.at(scene.index)) and not Layout.at(scene.index).stagings()
     assert report.chunks["embedded"] == len(scene.known_prompts() - known)
     assert pipeline.index(scene.config).chunks["written"] == 0
     return report
@@ -186,7 +186,7 @@ def test_a_killed_model_switch_is_finished(scene: Scene, tmp_path: Path) -> None
     other = hash_config(place.docs, place.index, recipe={"embedding": {"model": "other"}})
     report = pipeline.index(other)
     assert report.chunks["embedded"] == 0
-    assert maintenance.verify(other) == [] and not Layout(place.index).stagings()
+    assert maintenance.verify(other) == [] and not Layout.at(place.index).stagings()
 
 
 MAINTENANCE = [("during repair", ["repair"]), ("during vacuum, log", ["vacuum"]), ("during vacuum, table", ["vacuum"])]

@@ -31,9 +31,6 @@ class StubEngine(Engine):
     def _start(self) -> None:
         self._engine = "up"
 
-    def _golden_ids(self) -> list[int]:
-        return [1]
-
     def _encode(self, prompts: list[dict[str, Any]]) -> np.ndarray:
         folder = Path(self._arguments["folder"])
         first = [prompt["prompt_token_ids"][0] for prompt in prompts]
@@ -154,7 +151,9 @@ def test_engines_by_model_and_card(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Small models share a GPU among as many engines as help and fit; without one there is a single engine."""
+    (tmp_path / "config.json").write_text("{}")
     with (tmp_path / "model.safetensors").open("wb") as weights:
+        weights.write((2).to_bytes(8, "little") + b"{}")
         weights.truncate(megabytes * 2**20)
     monkeypatch.setattr(engine_args, "_gpu_bytes", lambda: gpu_gib * 2**30)
     model = Model("m", str(tmp_path), "r", 8, 128, "mean", True, "", "", "auto")

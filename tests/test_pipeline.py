@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from conftest import Index, hash_config
 
-from rag_pipeline import errors, pipeline
+from rag_pipeline import errors, maintenance, pipeline
 from rag_pipeline.commit import BusyTime
 from rag_pipeline.embedding.hash import hash_vector
 from rag_pipeline.run import Progress
@@ -29,12 +29,12 @@ from rag_pipeline.store.manifest import Manifest
 
 def table_rows(index: Path) -> pa.Table:
     """All rows of the LanceDB table."""
-    return ChunkTable.open(Layout(index)).reader().read_all()
+    return ChunkTable.open(Layout.at(index)).reader().read_all()
 
 
 def assert_consistent(index: Path) -> None:
     """Log, manifest and table hold the same rows, each once, and nothing is left over."""
-    assert audit(Layout(index)) == []
+    assert audit(Layout.at(index)) == []
 
 
 def test_a_first_run_indexes_every_file(docs: Path, tmp_path: Path, index: Index) -> None:
@@ -68,11 +68,11 @@ def test_chunks_are_exact_slices_with_their_vectors(docs: Path, tmp_path: Path, 
 def test_a_second_run_does_nothing(docs: Path, tmp_path: Path, index: Index) -> None:
     """Nothing changed: no file is processed, no row written, no new version of the table."""
     index(docs)
-    before = ChunkTable.open(Layout(tmp_path / "index")).version
+    before = ChunkTable.open(Layout.at(tmp_path / "index")).version
     report = index(docs)
     assert report.changes["unchanged"] == 5
     assert report.chunks == {"written": 0, "embedded": 0, "reused": 0, "rejected": 0}
-    assert ChunkTable.open(Layout(tmp_path / "index")).version == before
+    assert ChunkTable.open(Layout.at(tmp_path / "index")).version == before
 
 
 def test_a_touched_file_is_not_embedded_again(docs: Path, tmp_path: Path, index: Index) -> None:
@@ -82,7 +82,7 @@ def test_a_touched_file_is_not_embedded_again(docs: Path, tmp_path: Path, index:
     report = index(docs)
     assert report.changes["unchanged"] == 5
     assert report.chunks["written"] == 0
-    assert Manifest(Layout(tmp_path / "index")).load()["file1.md"].mtime_ns == 1_000_000_000
+    assert Manifest(Layout.at(tmp_path / "index")).load()["file1.md"].mtime_ns == 1_000_000_000
 
 
 def test_an_edit_replaces_only_that_file(docs: Path, tmp_path: Path, index: Index) -> None:
@@ -104,7 +104,7 @@ def test_a_deleted_file_is_gone_from_the_table(docs: Path, tmp_path: Path, index
     report = index(docs)
     assert report.changes["deleted"] == 1
     assert "file2.md" not in table_rows(tmp_path / "index")["path"].to_pylist()
-    assert "file2.md" not in Manifest(Layout(tmp_path / "index")).load()
+    assert "file2.md" not in Manifest(Layout.at(tmp_path / "index")).load()
     assert_consistent(tmp_path / "index")
 
 
@@ -206,12 +206,30 @@ def test_files_are_committed_in_groups_while_the_run_goes_on(docs: Path, tmp_pat
     seen: list[int] = []
 
     def watch(state: Progress) -> None:
-        if ChunkTable.exists(Layout(tmp_path / "index")):
-            seen.append(ChunkTable.open(Layout(tmp_path / "index")).count())
+        if ChunkTable.exists(Layout.at(tmp_path / "index")):
+            seen.append(ChunkTable.open(Layout.at(tmp_path / "index")).count())
 
     runtime = {"files_per_task": 4, "commit_rows": 8, "commit_interval_s": 0}
     report = pipeline.index(hash_config(docs, tmp_path / "index", runtime=runtime), on_progress=watch)
     assert any(0 < count < report.chunks["written"] for count in seen)
+    assert_consistent(tmp_path / "index")
+
+
+def test_a_part_that_no_receipt_names_is_dropped(docs: Path, tmp_path: Path, index: Index) -> None:
+    """What a task wrote before its node was lost stands in the log again by the task that did its work: once, then."""
+    files = Layout.at(tmp_path / "index").files
+
+    def write_again(state: Progress) -> None:
+        parts = [file.name for file in files.walk("parquet/run=") if "/part-" in file.name]
+        for part in parts if state.phase == "embed" else []:
+            folder, name = part.rsplit("/", 1)
+            files.write(f"{folder}/part-{'0' * 16}-{name.split('-')[-1]}", files.read(part))
+
+    report = pipeline.index(hash_config(docs, tmp_path / "index"), on_progress=write_again)
+    parts = [file.name for file in files.walk("parquet/run=") if "/part-" in file.name]
+    assert parts
+    assert not [part for part in parts if f"part-{'0' * 16}" in part]
+    assert report.chunks["written"] == table_rows(tmp_path / "index").num_rows
     assert_consistent(tmp_path / "index")
 
 
@@ -256,6 +274,25 @@ def test_plan_says_what_index_would_do_and_writes_nothing(docs: Path, tmp_path: 
     assert todo.changes == {"added": 1, "changed": 1, "moved": 1, "deleted": 1, "unchanged": 2}
     assert [(old, file.path) for old, file in todo.moved] == [("file1.md", "file9.md")]
     assert index(docs).changes == todo.changes
+
+
+def test_vectors_may_be_stored_as_float16(docs: Path, tmp_path: Path, index: Index) -> None:
+    """`storage: float16` halves vectors in table and log, which agree, are rebuilt, and never mix with float32."""
+    half = {"embedding": {"storage": "float16"}}
+    config = hash_config(docs, tmp_path / "index", recipe=half)
+    wide = index(docs)
+    exact = table_rows(tmp_path / "index").sort_by("chunk_id")
+    report = index(docs, recipe=half)
+    assert report.recipe["embedding"] != wide.recipe["embedding"]
+    maintenance.repair(config)
+    assert_consistent(tmp_path / "index")
+    rows = table_rows(tmp_path / "index").sort_by("chunk_id")
+    assert rows.schema.field("vector").type == pa.list_(pa.float16(), 64)
+    np.testing.assert_allclose(from_vectors(rows["vector"]), from_vectors(exact["vector"]), atol=1e-3)
+    vector = from_vectors(exact["vector"])[3]
+    hits = ChunkTable.open(Layout.at(tmp_path / "index")).nearest(vector, 1, None, ["chunk_id"])
+    assert hits["chunk_id"].to_pylist() == [exact["chunk_id"][3].as_py()]
+    assert index(docs, recipe=half).chunks["embedded"] == 0
 
 
 def test_a_changed_filter_or_chunk_size_parses_nothing_again(docs: Path, tmp_path: Path, index: Index) -> None:

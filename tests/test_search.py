@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from rag_pipeline.config import Config
 from rag_pipeline.embedding.bert import BertEncoder
 from rag_pipeline.embedding.encoder import encode_prompts, load_sentence_transformer
 from rag_pipeline.embedding.model import load_model
+from rag_pipeline.embedding.tokenizer import load_tokenizer
 from rag_pipeline.records import Report
 from rag_pipeline.schema import chunk_schema, conform, to_vectors
 from rag_pipeline.search import Filters, Searcher
@@ -93,7 +95,7 @@ def test_text_search_loads_no_model(config: Config) -> None:
 
 def test_a_row_is_found_by_its_words_as_soon_as_it_is_written(tmp_path: Path) -> None:
     """New rows, swapped rows and deleted rows: text search answers from the table as it is, before any upkeep."""
-    layout = Layout(tmp_path)
+    layout = Layout.at(tmp_path)
     layout.make()
     table = ChunkTable.create(layout, 4, "{}")
     table.add(rows_of(["an old heron", "two herons"]))
@@ -126,7 +128,7 @@ def test_a_table_without_a_text_index_answers_and_gets_one(config: Config, tmp_p
     made = hash_config(tmp_path / "docs", tmp_path / "index")
     write(tmp_path / "docs", TEXTS)
     index_inline(made)
-    table = ChunkTable.open(Layout(tmp_path / "index"))
+    table = ChunkTable.open(Layout.at(tmp_path / "index"))
     table._table.drop_index("words")
     assert paths(made, "lighthouses", mode="text") == ["lamps.txt"]
     assert len(paths(made, "lighthouses", mode="hybrid")) == 5
@@ -229,10 +231,10 @@ def test_dates_are_read_in_local_time_or_refused() -> None:
 
 def test_fusion_adds_reciprocal_ranks_and_keeps_the_parts() -> None:
     """A row both modes find comes before one that either ranks first; NaN scores never rank."""
-    rows = {name: {"chunk_id": name, "doc_id": name, "score": 1.0} for name in "abc"}
-    broken = {"chunk_id": "n", "doc_id": "n", "score": float("nan")}
+    rows = {name: {"_rowid": number, "doc_id": name, "score": 1.0} for number, name in enumerate("abc")}
+    broken = {"_rowid": 9, "doc_id": "n", "score": float("nan")}
     fused = fuse({"vector": [broken, rows["a"], rows["b"]], "text": [rows["c"], rows["b"]]})
-    assert [found.row["chunk_id"] for found in fused] == ["b", "a", "c"]
+    assert [found.row["doc_id"] for found in fused] == ["b", "a", "c"]
     assert fused[0].scores == {
         "vector": 1.0,
         "vector_rank": 2,
@@ -317,12 +319,39 @@ def test_a_searcher_follows_the_table(tmp_path: Path) -> None:
 
 
 def test_questions_are_embedded_as_sentence_transformers_does(real_model: Callable[[], Config]) -> None:
-    """The numpy encoder and the reference agree to cosine 0.99999, up to prompts beyond the model's limit."""
+    """The encoder and the reference agree to cosine 0.99999, up to prompts beyond the model's limit."""
     model = load_model(real_model().recipe.embedding)
     assert BertEncoder.understands(model)
     prompts = ["When is the tide gauge calibrated?", "x", "潮位", "word " * 600, "Émigré naïve ÅNGSTRÖM", ""]
     reference = load_sentence_transformer(model.path).encode(prompts, normalize_embeddings=True)
     assert (encode_prompts(model, prompts) * reference).sum(axis=1).min() >= 0.99999
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_bert_of_any_size_is_computed_as_transformers_does(
+    real_model: Callable[[], Config], tmp_path: Path, pooling: str
+) -> None:
+    """Heads, widths, norm and pooling are the model's own; weights named as in a task's model are found."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    known = load_model(real_model().recipe.embedding)
+    sizes = BertConfig(hidden_size=48, num_attention_heads=3, num_hidden_layers=2, intermediate_size=80)
+    sizes.layer_norm_eps = 1e-3
+    torch.manual_seed(0)
+    bert = BertForMaskedLM(sizes).eval()
+    for bias in (value for name, value in bert.named_parameters() if name.endswith("bias")):
+        torch.nn.init.normal_(bias)
+    bert.save_pretrained(tmp_path)
+    shutil.copy(Path(known.path) / "tokenizer.json", tmp_path)
+    model = replace(known, path=str(tmp_path), dimension=48, pooling=pooling, normalize=False)
+    assert BertEncoder.understands(model)
+    tokenizer = load_tokenizer(model)
+    for text in ("The tide gauge is calibrated in spring.", ""):
+        ids = [*tokenizer.head_ids, *tokenizer.encode([text])[0].ids, *tokenizer.tail_ids]
+        states = bert.bert(torch.tensor([ids])).last_hidden_state[0].detach().numpy()
+        wanted = states[0] if pooling == "cls" else states.mean(axis=0)
+        np.testing.assert_allclose(BertEncoder(model).encode(text), wanted, atol=1e-5)
 
 
 @pytest.fixture

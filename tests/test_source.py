@@ -1,15 +1,20 @@
 """Sources: what a folder or a prefix holds, each entry once, and one file's bytes as one version."""
 
 import contextlib
+import functools
 import hashlib
+import http.server
 import itertools
 import os
+import re
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
 
 from rag_pipeline.config import SourceConfig
@@ -438,12 +443,28 @@ def test_an_s3_url_gives_an_s3_source() -> None:
     assert source.root == "s3://bucket/some/prefix"
 
 
-@pytest.mark.parametrize("path", ["gs://bucket/x", "https://example.org/a", "file:///tmp"])
-def test_another_scheme_is_refused(path: str) -> None:
-    """A URL that nothing reads is a ConfigError that names the URL and what is possible."""
-    with pytest.raises(ConfigError, match=r"use a folder or an s3:// URL") as caught:
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("gs://bucket/x", "gcsfs"),
+        ("az://container/x", "adlfs"),
+        ("file:///tmp", "use the folder's path"),
+        ("nonsense://host/x", "no reader for 'nonsense://'; use a folder, an s3:// URL or"),
+        ("s3://", "an S3 URL is s3://bucket/prefix"),
+    ],
+)
+def test_a_url_that_nothing_reads_is_refused(path: str, said: str) -> None:
+    """A URL without a driver is a ConfigError that names the URL, and the package to install where there is one."""
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         open_source(SourceConfig(path=path))
-    assert path in str(caught.value)
+    assert path.rstrip("/") in str(caught.value)
+
+
+def test_a_url_with_a_password_is_refused_without_repeating_it() -> None:
+    """The source's URL is written into reports, so it may hold no password."""
+    with pytest.raises(ConfigError, match=r"https://host\.example: a password") as caught:
+        open_source(SourceConfig(path="https://me:hush@host.example/x"))
+    assert "hush" not in str(caught.value)
 
 
 def test_no_path_is_refused() -> None:
@@ -452,55 +473,122 @@ def test_no_path_is_refused() -> None:
         open_source(SourceConfig())
 
 
-def _s3(folder: Path, monkeypatch: pytest.MonkeyPatch, prefix: str = "bucket/docs", **settings: Any) -> S3Source:
-    """An S3 source whose client is pyarrow's own file system over a folder of this machine."""
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Fsspec's file system in memory, empty."""
+    driver = fsspec.filesystem("memory")
+    driver.store.clear()
+    driver.pseudo_dirs[:] = [""]
+    yield driver
+    driver.store.clear()
 
-    client = SubTreeFileSystem(str(folder), LocalFileSystem())
-    monkeypatch.setattr(S3Source, "_client", lambda _: client)
-    return S3Source(SourceConfig(path=f"s3://{prefix}", **settings))
 
-
-def test_a_prefix_lists_what_is_below_it_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects below the prefix are listed relative to it and sorted; those of a longer-named neighbour are not."""
-    for name in ("docs/b.md", "docs/a/c.md", "docs2/d.md", "e.md"):
-        _write(tmp_path / "bucket" / name, name)
-    source = _s3(tmp_path, monkeypatch)
+def test_a_place_that_fsspec_knows_is_listed_and_read(memory: Any) -> None:
+    """What lies below the URL is listed in order with size and time, by the rules of files, and read."""
+    for name in ("b.md", "a/c.md", "a/.hidden/d.md", "a/big.md", "a+ b%20.md", "é.md"):
+        memory.pipe(f"/docs/{name}", name.encode() * (100 if name == "a/big.md" else 1))
+    memory.pipe("/docs2/e.md", b"a neighbour")
+    source = open_source(SourceConfig(path="memory://docs/", max_file_mb=0.0001))
     files = source.list().files
-    assert [file.path for file in files] == ["a/c.md", "b.md"]
-    found = source.read(files[1])
-    assert (found.data, found.content_hash) == (b"docs/b.md", hashlib.sha256(b"docs/b.md").hexdigest())
-
-
-def test_objects_are_skipped_by_the_rules_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hidden names, patterns and the size cap count for objects as for files, below hidden folders too."""
-    for name in (".env", ".trash/a.md", "drafts/b.md", "c.md", "d.md"):
-        _write(tmp_path / "bucket/docs" / name, "x" * (2000 if name == "d.md" else 1))
-    source = _s3(tmp_path, monkeypatch, exclude=["drafts/"], max_file_mb=0.001)
-    assert {file.path: file.skip for file in source.list().files} == {
-        ".env": "skipped:hidden",
-        ".trash/a.md": "skipped:hidden",
-        "c.md": None,
-        "d.md": "skipped:too_large",
-        "drafts/b.md": "skipped:excluded",
+    assert {file.path: file.skip for file in files} == {
+        "a+ b%20.md": None,
+        "a/.hidden/d.md": "skipped:hidden",
+        "a/big.md": "skipped:too_large",
+        "a/c.md": None,
+        "b.md": None,
+        "é.md": None,
     }
+    assert [file.path for file in files] == sorted(file.path for file in files)
+    assert source.root == "memory://docs"
+    for file in files:
+        if not file.skip:
+            found = source.read(file)
+            assert (found.data, found.size_bytes) == (file.path.encode(), file.size_bytes)
+            assert found.mtime_ns == file.mtime_ns > 1_600_000_000 * 10**9
 
 
-def test_a_missing_prefix_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prefix or bucket that is not there raises and names the URL."""
-    with pytest.raises(SourceError, match="s3://bucket/absent: no such bucket or prefix"):
-        _s3(tmp_path, monkeypatch, "bucket/absent").list()
+def test_a_remote_place_that_is_not_there_is_an_error(memory: Any) -> None:
+    """A URL below which nothing can be listed raises; an object gone since listing is failed:vanished."""
+    memory.pipe("/docs/a.md", b"text")
+    with pytest.raises(SourceError, match="memory://absent: no such place"):
+        open_source(SourceConfig(path="memory://absent")).list()
+    source = open_source(SourceConfig(path="memory://docs"))
+    (file,) = source.list().files
+    memory.rm("/docs/a.md")
+    with pytest.raises(DocumentError) as caught:
+        source.read(file)
+    assert caught.value.state == "failed:vanished"
 
 
-def test_an_object_that_vanished_or_changed_its_length_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object gone since listing is failed:vanished, one of another length failed:unreadable."""
-    for name in ("a.md", "b.md"):
-        _write(tmp_path / "bucket/docs" / name, "abc")
-    source = _s3(tmp_path, monkeypatch)
-    gone, changed = source.list().files
-    (tmp_path / "bucket/docs/a.md").unlink()
-    _write(tmp_path / "bucket/docs/b.md", "abcd")
-    for file, state in ((gone, "failed:vanished"), (changed, "failed:unreadable")):
-        with pytest.raises(DocumentError) as caught:
-            source.read(file)
-        assert caught.value.state == state
+class _Pages(http.server.SimpleHTTPRequestHandler):
+    """A folder as pages of links; the first `failing` requests for a path get status 500."""
+
+    failing: ClassVar[dict[str, int]] = {}
+
+    def send_head(self) -> Any:
+        if self.failing.get(self.path, 0) > 0:
+            self.failing[self.path] -= 1
+            return self.send_error(500)
+        return super().send_head()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def website(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the URL under which a web server shows it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    handler = functools.partial(_Pages, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+    _Pages.failing.clear()
+
+
+def test_a_website_of_links_is_listed_and_read(website: tuple[Path, str]) -> None:
+    """Links below the URL are followed into folders; sizes and times are asked for; a failed answer is asked again."""
+    folder, url = website
+    for name in ("docs/a b.md", "docs/sub/c.md", "docs/sub/deep/d.html", "docs2/e.md"):
+        _write(folder / name, f'text of {name} <a href="http://elsewhere.example/x">x</a>')
+    _Pages.failing.update({"/docs/sub/": 1, "/docs/a%20b.md": 2})
+    source = open_source(SourceConfig(path=f"{url}/docs/"))
+    files = source.list().files
+    assert [file.path for file in files] == ["a%20b.md", "sub/c.md", "sub/deep/d.html"]
+    for file, name in zip(files, ("a b.md", "sub/c.md", "sub/deep/d.html"), strict=True):
+        on_disk = folder / "docs" / name
+        assert source.read(file).data == on_disk.read_bytes()
+        assert file.size_bytes == on_disk.stat().st_size
+        assert file.mtime_ns == int(on_disk.stat().st_mtime) * 10**9
+
+
+def test_a_page_of_links_that_stays_broken_fails_the_listing(
+    website: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be listed is no shorter listing, and a file that cannot be read costs itself only."""
+    folder, url = website
+    for name in ("a.md", "sub/b.md"):
+        _write(folder / name)
+    monkeypatch.setattr("rag_pipeline.source.remote.MAX_ATTEMPTS", 2)
+    source = open_source(SourceConfig(path=url))
+    files = source.list().files
+    _Pages.failing.update({"/sub/": 9, "/a.md": 9})
+    with pytest.raises(SourceError, match=f"source {url}: cannot be listed: .*500"):
+        source.list()
+    with pytest.raises(DocumentError) as caught:
+        source.read(files[0])
+    assert (caught.value.state, "500" in caught.value.message) == ("failed:unreadable", True)
+
+
+def test_a_remote_file_overwritten_since_the_listing_is_read_as_it_is_now(website: tuple[Path, str]) -> None:
+    """Bytes, size and time are those of the version that was read."""
+    folder, url = website
+    file = _write(folder / "a.md", "old")
+    source = open_source(SourceConfig(path=url))
+    (listed,) = source.list().files
+    _write(file, "a newer text")
+    os.utime(file, (2_000_000_000, 2_000_000_000))
+    found = source.read(listed)
+    assert (found.data, found.size_bytes, found.mtime_ns) == (b"a newer text", 12, 2_000_000_000 * 10**9)

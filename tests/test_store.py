@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import hash_config
+from lancedb.index import IvfRq
 from simulation import index_inline
 
 from rag_pipeline import errors, maintenance
@@ -21,6 +22,7 @@ from rag_pipeline.records import short_hash
 from rag_pipeline.schema import chunk_schema, conform, from_vectors, to_vectors
 from rag_pipeline.store import Layout
 from rag_pipeline.store.lance import ChunkTable
+from rag_pipeline.store.manifest import Manifest
 from rag_pipeline.store.parquet import list_temporary, read_part, write_part
 from rag_pipeline.store.vectors import MISSING, KeyMap, VectorIndex, fetch_vectors, to_keys
 
@@ -52,7 +54,7 @@ def reader(table: pa.Table) -> pa.RecordBatchReader:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """An empty index."""
-    made = Layout(tmp_path / "index")
+    made = Layout.at(tmp_path / "index")
     made.make()
     return made
 
@@ -77,7 +79,7 @@ def test_a_polling_reader_sees_old_or_new_rows_of_a_file(tmp_path: Path) -> None
         nonlocal polls
         while not stop.is_set():
             seen: dict[str, list[str]] = {}
-            for row in ChunkTable.open(Layout(tmp_path / "index")).reader().read_all().to_pylist():
+            for row in ChunkTable.open(Layout.at(tmp_path / "index")).reader().read_all().to_pylist():
                 seen.setdefault(row["path"], []).append(row["text"].split("Version ")[1].split()[0])
             polls += 1
             faults.extend(item for item in seen.items() if len(item[1]) != 4 or len(set(item[1])) != 1)
@@ -104,13 +106,13 @@ def test_the_vector_index_is_trained_extended_and_trained_anew_by_thresholds(lay
     assert table.unindexed_rows() == {}
     table.add(reader(make_rows(200, 900)))
     table.upkeep(settings)
-    assert table.unindexed_rows() == {"vector_trained_on_1100": 0}
+    assert table.unindexed_rows() == {"vector_in_6_bits_trained_on_1100": 0}
     table.add(reader(make_rows(200, 1100)))
     table.upkeep(settings)
-    assert table.unindexed_rows() == {"vector_trained_on_1100": 0}
+    assert table.unindexed_rows() == {"vector_in_6_bits_trained_on_1100": 0}
     table.add(reader(make_rows(1000, 1300)))
     table.upkeep(settings)
-    assert table.unindexed_rows() == {"vector_trained_on_2300": 0}
+    assert table.unindexed_rows() == {"vector_in_6_bits_trained_on_2300": 0}
 
 
 def test_approximate_search_finds_what_exact_search_finds(layout: Layout) -> None:
@@ -131,6 +133,21 @@ def test_approximate_search_finds_what_exact_search_finds(layout: Layout) -> Non
     assert hits >= 0.95 * 200
 
 
+def test_an_index_by_other_settings_is_not_used_and_is_replaced(layout: Layout) -> None:
+    """A table whose vector index was made otherwise is searched exactly, until upkeep makes today's."""
+    table = ChunkTable.create(layout, DIMENSION, "{}")
+    rows = make_rows(4000)
+    table.add(reader(rows))
+    table._table.create_index("vector", config=IvfRq(distance_type="cosine"), name="vector_trained_on_4000")
+    query = from_vectors(make_rows(1, 90_000)["vector"])[0]
+    vectors = from_vectors(rows["vector"])
+    best = np.argsort(-(vectors @ query) / np.linalg.norm(vectors, axis=1))[:100]
+    found = table.nearest(query, 100, None, ["chunk_id"])["chunk_id"].to_pylist()
+    assert found == [rows["chunk_id"][int(place)].as_py() for place in best]
+    table.upkeep(RuntimeConfig(index_above_rows=1000))
+    assert set(table._indices()) == {"vector_in_6_bits_trained_on_4000", "words"}
+
+
 def test_a_key_map_finds_what_was_added_first(layout: Layout) -> None:
     """Keys added in many batches are found, unknown ones are not, and a key's first value stays."""
     keys = np.random.default_rng(1).permutation(20_000).astype(np.uint64)
@@ -146,11 +163,9 @@ def test_a_key_map_finds_what_was_added_first(layout: Layout) -> None:
 
 def test_vectors_are_found_by_the_whole_hash(layout: Layout) -> None:
     """A prompt whose first 64 bits are those of a known one is not taken for it."""
-    folder = layout.run_parts("r1")
-    folder.mkdir(parents=True)
     rows = make_rows(50)
     index = VectorIndex(layout)
-    index.add_part(write_part(folder, rows, "{}"), to_keys(rows["prompt_hash"]))
+    index.add_part(write_part(layout.files, layout.run_parts("r1"), rows, "{}"), to_keys(rows["prompt_hash"]))
     twin = rows["prompt_hash"][7].as_py()[:16] + "0" * 16
     parts, at = index.locate(pa.array([*rows["prompt_hash"].to_pylist()[5:8], twin, "f" * 32]))
     assert [part is not None for part in parts] == [True, True, True, False, False]
@@ -160,15 +175,14 @@ def test_vectors_are_found_by_the_whole_hash(layout: Layout) -> None:
 
 def test_a_flipped_bit_in_the_log_is_noticed(layout: Layout) -> None:
     """Page checksums: damage raises an error that names the part; it never yields other data."""
-    folder = layout.run_parts("r1")
-    folder.mkdir(parents=True)
     rows = make_rows(200)
-    part = write_part(folder, rows, "{}")
-    whole = (layout.parquet / part).read_bytes()
+    part = write_part(layout.files, layout.run_parts("r1"), rows, "{}")
+    file = Path(layout.root, "parquet", part)
+    whole = file.read_bytes()
     for position in range(10, len(whole) - 10, len(whole) // 40):
         data = bytearray(whole)
         data[position] ^= 1 << (position % 8)
-        (layout.parquet / part).write_bytes(bytes(data))
+        file.write_bytes(bytes(data))
         try:
             assert read_part(layout, part).equals(rows)
         except errors.StoreError as error:
@@ -187,9 +201,34 @@ def test_a_disk_that_says_no_stops_the_run_and_loses_nothing(
         with pytest.raises(errors.StoreError, match="No space left on device") as stopped:
             index_inline(config)
     assert stopped.value.exit_code == errors.EXIT_STOPPED
-    assert not list_temporary(Layout(tmp_path / "index"))
+    assert not list_temporary(Layout.at(tmp_path / "index"))
     report = index_inline(config)
     assert report.files == {"indexed": 5} and maintenance.verify(config) == []
+
+
+def test_a_run_that_stopped_before_it_wrote_a_part_is_remembered(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that it took out of the table come back when the file is what it was again, its time stamp included."""
+    config = hash_config(docs, tmp_path / "index")
+    index_inline(config)
+    file = docs / "file1.md"
+    text, stamp = file.read_text(), file.stat().st_mtime
+    file.write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "put", _no_space)
+        with pytest.raises(OSError, match="No space"):
+            index_inline(config)
+    file.write_text(text)
+    os.utime(file, (stamp, stamp))
+    assert {problem.kind for problem in maintenance.verify(config)} == {"missing"}
+    assert index_inline(config).changes["changed"] == 1
+    assert maintenance.verify(config) == []
+    assert not list((tmp_path / "index" / "runs").glob("*.started"))
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _fail_from(patch: pytest.MonkeyPatch, call: str, number: int) -> None:

@@ -18,6 +18,9 @@ from rag_pipeline.cli.parser import make_parser
 _EXTRAS = {
     **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client", "mcp", "mcp_types"), "serve"),
     "ir_measures": "eval",
+    **dict.fromkeys(("boto3", "botocore"), "s3"),
+    **dict.fromkeys(("fsspec", "aiohttp", "tenacity"), "remote"),
+    "watchfiles": "watch",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from dataclasses import asdict
@@ -21,7 +22,9 @@ def index_command(args: argparse.Namespace) -> int:
     from rag_pipeline.store.reports import report_json
 
     console = stderr_console()
-    with show_progress(console, quiet=args.quiet or args.verbose) as on_progress:
+    quiet = args.quiet or args.verbose
+    # Ray prints what it has to say of lost nodes and killed workers on stdout, whatever it is told.
+    with contextlib.redirect_stdout(sys.stderr), show_progress(console, quiet) as on_progress:
         report = pipeline.index(config_of(args), limits_of(args), verbose=args.verbose, on_progress=on_progress)
     if args.json:
         print(report_json(report))

@@ -8,6 +8,7 @@ from typing import Any
 
 from rag_pipeline.cli import index_commands as look_after
 from rag_pipeline.cli import search_commands as answer
+from rag_pipeline.cli.watch_command import watch_command
 
 _Command = Callable[[argparse.Namespace], int]
 
@@ -42,14 +43,26 @@ def _add_indexing(commands: Any) -> None:
     index = _on_index(commands, "index", look_after.index_command, "Bring the index in step with the source.")
     text = "Say what `index` would do: no Ray, no GPU, no writes."
     plan = _on_index(commands, "plan", look_after.plan_command, text)
-    for added in (index, plan):
+    text = "Run `index` now and after every change of the source, until it is stopped."
+    watch = _on_index(commands, "watch", watch_command, text)
+    for added in (index, plan, watch):
         added.add_argument("source", nargs="?", metavar="SOURCE", help="a folder (default: the config's)")
         added.add_argument("--allow-deletes", action="store_true", help="delete however many files are gone")
         added.add_argument("--max-deletes", type=int, metavar="N", help="keep all rows when more files are gone")
     plan.add_argument("--quick", action="store_true", help="compare only, do not prepare files")
-    index.add_argument("--max-embed-tokens", type=int, metavar="N", help="refuse a run that would embed more")
-    index.add_argument("--verbose", action="store_true", help="show what Ray and the engine print")
-    index.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    for added in (index, watch):
+        added.add_argument("--max-embed-tokens", type=int, metavar="N", help="refuse a run that would embed more")
+        added.add_argument("--verbose", action="store_true", help="show what Ray and the engine print")
+        added.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    text = "list the source so often (default: 60 for a URL; a folder tells by itself, but not on a network mount)"
+    watch.add_argument("--interval", type=_positive, metavar="SECONDS", help=text)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
 
 
 def _add_answering(commands: Any) -> None:

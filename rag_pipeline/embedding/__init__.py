@@ -42,6 +42,10 @@ def embed(
             from rag_pipeline.embedding.endpoint import embed_endpoint
 
             return embed_endpoint(dataset, model, runtime)
+        case "ray-serve":
+            from rag_pipeline.embedding.ray_serve import embed_ray_serve
+
+            return embed_ray_serve(dataset, model, runtime)
         case _:
             from rag_pipeline.embedding.vllm import embed_vllm
 

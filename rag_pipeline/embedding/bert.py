@@ -1,12 +1,14 @@
-"""A BERT encoder in numpy, for questions: up in a fraction of the seconds that importing torch takes.
+"""A BERT encoder for questions, computed by ONNX Runtime: up in a fraction of the seconds that importing torch takes.
 
-Takes the architecture most small embedding models have and says no to any other. One prompt at a time, in
-fp32. Knows nothing of queries or tables.
+Takes the architecture most small embedding models have and says no to any other. Its graph is written from the
+model's own weights, one operator a line. One prompt at a time, in fp32. Knows nothing of queries or tables.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +18,34 @@ from rag_pipeline.embedding.model import Model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
 
 _POOLINGS = ("mean", "cls")
-_SHORT_TOKENS, _BLOCK = 32, 16  # measured: half the time at 12 tokens, a third less at 25, more at 60
+_MAX_THREADS = 4  # a question is too little work for more
+_FUSED = "com.microsoft"  # ONNX Runtime's own operators: one for what takes ONNX's standard ones up to twenty
 
 
 class BertEncoder:
     """The weights of one model, ready to encode; safe to share among threads."""
 
     def __init__(self, model: Model) -> None:
+        import onnxruntime
         from safetensors.numpy import load_file
-        from threadpoolctl import ThreadpoolController
 
-        self._threads = ThreadpoolController()
         settings = _settings(model)
-        weights = load_file(Path(model.path) / "model.safetensors")
-        self._weights = {
-            name.removeprefix("bert."): np.asarray(value, dtype=np.float32) for name, value in weights.items()
-        }
-        self._layers = int(settings["num_hidden_layers"])
-        self._heads = int(settings["num_attention_heads"])
-        self._epsilon = float(settings.get("layer_norm_eps", 1e-12))
+        file = load_file(Path(model.path) / "model.safetensors")
+        weights = {name.removeprefix("bert."): np.asarray(value, dtype=np.float32) for name, value in file.items()}
+        self._words = weights["embeddings.word_embeddings.weight"]
+        self._places = (
+            weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+        )
+        graph = _Graph(weights, float(settings.get("layer_norm_eps", 1e-12)))
+        graph.add_layers(int(settings["num_hidden_layers"]), int(settings["num_attention_heads"]))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others need the cores meanwhile
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # nothing left to fuse
+        self._constants = graph.constants  # the session reads them where they lie
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(value) for value in graph.constants.values()]
+        options.add_external_initializers(list(graph.constants), values)
+        self._session = onnxruntime.InferenceSession(graph.to_bytes(), options, providers=["CPUExecutionProvider"])
         self._model = model
         self._tokenizer = load_tokenizer(model)
 
@@ -57,64 +68,108 @@ class BertEncoder:
         tokenizer = self._tokenizer
         room = self._model.max_tokens - len(tokenizer.head_ids) - len(tokenizer.tail_ids)
         ids = [*tokenizer.head_ids, *tokenizer.encode([prompt])[0].ids[:room], *tokenizer.tail_ids]
-        with self._threads.limit(limits=1, user_api="blas"):  # threads of so small a product wait for each other
-            hidden = self._forward(np.array(ids))
+        tokens = self._words[ids] + self._places[: len(ids)]
+        hidden = self._session.run(None, {"tokens": tokens[None]})[0][0]
         vector = hidden[0] if self._model.pooling == "cls" else hidden.mean(axis=0)
         if self._model.normalize:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
         return np.asarray(vector, dtype=np.float32)
 
-    def _forward(self, ids: np.ndarray) -> np.ndarray:
-        """Hidden states of the last layer, float32 [tokens, dimension]."""
-        tables = self._weights
-        hidden = tables["embeddings.word_embeddings.weight"][ids]
-        hidden = hidden + tables["embeddings.position_embeddings.weight"][: len(ids)]
-        hidden = hidden + tables["embeddings.token_type_embeddings.weight"][0]
-        hidden = self._norm(hidden, "embeddings.LayerNorm")
-        for layer in range(self._layers):
+
+class _Graph:
+    """A BERT as an ONNX graph: ``tokens``, float32 [1, n, dimension], to the last layer's states, of equal shape.
+
+    Weights are not part of it but handed to the session as they lie in memory.
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], epsilon: float) -> None:
+        self.constants: dict[str, np.ndarray] = {}
+        self._weights = weights
+        self._epsilon = epsilon
+        self._nodes: list[bytes] = []
+        self._last = ""
+
+    def add_layers(self, layers: int, heads: int) -> None:
+        """Adds the norm of the embeddings and all layers."""
+        hidden = self._add("LayerNormalization", "tokens", *self._norm("embeddings"), domain="", epsilon=self._epsilon)
+        for layer in range(layers):
             name = f"encoder.layer.{layer}"
-            attended = self._dense(self._attend(hidden, f"{name}.attention.self"), f"{name}.attention.output.dense")
-            hidden = self._norm(hidden + attended, f"{name}.attention.output.LayerNorm")
-            inner = _gelu(self._dense(hidden, f"{name}.intermediate.dense"))
-            hidden = self._norm(hidden + self._dense(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
-        return hidden
+            parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+            products = [self._product(hidden, part) for part in parts]
+            bias = np.concatenate([self._weights[f"{part}.bias"] for part in parts])
+            bias_name = self._constant(f"{name}.attention.self.bias", bias)
+            attended = self._add("MultiHeadAttention", *products, bias_name, num_heads=heads)
+            hidden = self._add_and_norm(attended, hidden, f"{name}.attention.output")
+            inner = self._product(hidden, f"{name}.intermediate.dense")
+            inner = self._add("BiasGelu", inner, self._constant(f"{name}.intermediate.dense.bias"))
+            hidden = self._add_and_norm(inner, hidden, f"{name}.output")
+        self._last = hidden
 
-    def _attend(self, hidden: np.ndarray, name: str) -> np.ndarray:
-        shape = (len(hidden), self._heads, -1)
-        query, key, value = (
-            self._dense(hidden, f"{name}.{part}").reshape(shape).transpose(1, 0, 2)
-            for part in ("query", "key", "value")
-        )
-        scores = query @ key.transpose(0, 2, 1) / np.float32(np.sqrt(query.shape[-1]))
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        return np.asarray((weights @ value).transpose(1, 0, 2).reshape(len(hidden), -1))
+    def to_bytes(self) -> bytes:
+        """The graph as an ONNX file holds it, see onnx.proto."""
+        dimension = self._weights["embeddings.LayerNorm.weight"].shape[0]
+        graph = [
+            *(_field(1, node) for node in self._nodes),
+            _field(2, "bert"),
+            *(_field(5, _outside(name, value.shape)) for name, value in self.constants.items()),
+            *(_field(number, _floats(name, dimension)) for number, name in ((11, "tokens"), (12, self._last))),
+        ]
+        opsets = [_field(8, _field(1, domain) + _field(2, version)) for domain, version in (("", 17), (_FUSED, 1))]
+        return _field(1, 8) + _field(7, b"".join(graph)) + b"".join(opsets)
 
-    def _dense(self, values: np.ndarray, name: str) -> np.ndarray:
-        """A linear layer; a short prompt goes through it in blocks, which BLAS multiplies without copying weights."""
-        weight = self._weights[f"{name}.weight"]
-        rows, size = len(values), len(weight)
-        if rows > _SHORT_TOKENS or size % _BLOCK:
-            product = values @ weight.T
-        else:
-            blocks = weight.reshape(size // _BLOCK, _BLOCK, -1).transpose(0, 2, 1)
-            product = (values @ blocks).transpose(1, 0, 2).reshape(rows, size)
-        product += self._weights[f"{name}.bias"]
-        return np.asarray(product)
+    def _product(self, values: str, name: str) -> str:
+        """A linear layer but for its bias, which the next operator adds."""
+        return self._add("FusedMatMul", values, self._constant(f"{name}.weight"), transB=1)
 
-    def _norm(self, values: np.ndarray, name: str) -> np.ndarray:
-        centred = values - values.mean(axis=-1, keepdims=True)
-        scale = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self._epsilon))
-        return np.asarray(centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"])
+    def _add_and_norm(self, values: str, skipped: str, name: str) -> str:
+        product, bias = self._product(values, f"{name}.dense"), self._constant(f"{name}.dense.bias")
+        return self._add("SkipLayerNormalization", product, skipped, *self._norm(name), bias, epsilon=self._epsilon)
+
+    def _norm(self, name: str) -> list[str]:
+        return [self._constant(f"{name}.LayerNorm.{part}") for part in ("weight", "bias")]
+
+    def _constant(self, name: str, value: np.ndarray | None = None) -> str:
+        self.constants[name] = np.ascontiguousarray(self._weights[name] if value is None else value)
+        return name
+
+    def _add(self, operator: str, *inputs: str, domain: str = _FUSED, **attributes: int | float) -> str:
+        """Adds an operator and returns its output's name."""
+        output = f"{len(self._nodes)}"
+        node = [*(_field(1, name) for name in inputs), _field(2, output), _field(4, operator), _field(7, domain)]
+        for name, value in attributes.items():
+            number, kind = (2, 1) if isinstance(value, float) else (3, 2)
+            node.append(_field(5, _field(1, name) + _field(number, value) + _field(20, kind)))
+        self._nodes.append(b"".join(node))
+        return output
 
 
-def _gelu(values: np.ndarray) -> np.ndarray:
-    """Exact GELU with erf by Abramowitz and Stegun 7.1.26, true to 1.5e-7, six times as fast as scipy's."""
-    size = np.abs(values) * np.float32(1 / np.sqrt(2))
-    t = 1 / (1 + np.float32(0.3275911) * size)
-    terms = np.polyval(np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32), t)
-    erf = np.copysign(1 - terms * t * np.exp(-size * size), values)
-    return np.asarray(values * (1 + erf) * np.float32(0.5))
+def _outside(name: str, shape: tuple[int, ...]) -> bytes:
+    """A float tensor whose values the session is given."""
+    place = _field(1, "location") + _field(2, "given to the session")
+    dimensions = b"".join(_field(1, size) for size in shape)
+    return dimensions + _field(2, 1) + _field(8, name) + _field(13, place) + _field(14, 1)
+
+
+def _floats(name: str, dimension: int) -> bytes:
+    """An input or output: float32 [1, n, dimension]."""
+    sizes = (_field(1, 1), _field(2, "n"), _field(1, dimension))
+    shape = b"".join(_field(1, size) for size in sizes)
+    return _field(1, name) + _field(2, _field(1, _field(1, 1) + _field(2, shape)))
+
+
+def _field(number: int, value: int | float | str | bytes) -> bytes:
+    """One field of a protobuf message."""
+    if isinstance(value, float):
+        return _varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    low, rest = value & 127, value >> 7
+    return bytes([low | 128]) + _varint(rest) if rest else bytes([low])
 
 
 def _settings(model: Model) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The query-time encoder: on the CPU, up at once, for the table's own model.
 
-A plain BERT is computed in numpy (`embedding.bert`), any other model by sentence-transformers. Knows nothing
+A plain BERT is computed by ONNX Runtime (`embedding.bert`), any other model by sentence-transformers. Knows nothing
 of tables or of how documents were embedded.
 """
 

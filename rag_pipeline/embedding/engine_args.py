@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
 from rag_pipeline.embedding.model import Model
+from rag_pipeline.embedding.size import model_size
 from rag_pipeline.errors import ConfigError
 
 # Weights of this many bytes at most: so many engines on one GPU. A small model's cost is per request, on the host.
-_ENGINES_PER_GPU = ((200 * 2**20, 8), (1600 * 2**20, 4))
+_SMALL_BYTES = 200 * 2**20
+_ENGINES_PER_GPU = ((_SMALL_BYTES, 8), (1600 * 2**20, 4))
 _ENGINE_BYTES = 3 * 2**30  # what an engine needs beside its weights: context, activations, graphs
 
 
@@ -29,8 +34,8 @@ def count_gpus(runtime: RuntimeConfig) -> int:
     return 0 if runtime.device == "cpu" else gpus
 
 
-def engine_kwargs(model: Model, config: EmbeddingConfig, on_gpu: bool) -> dict[str, Any]:
-    """Arguments of the engine: the model's own limits, batch budgets for the device, then the recipe's."""
+def engine_kwargs(model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, on_gpu: bool) -> dict[str, Any]:
+    """Arguments of the engine: the model's own limits, the device's batch budgets, then those of recipe and runtime."""
     budget = {"max_num_seqs": 1024, "max_num_batched_tokens": 32768} if on_gpu else {"max_num_seqs": 128}
     return {
         "dtype": engine_dtype(model, on_gpu),
@@ -40,7 +45,32 @@ def engine_kwargs(model: Model, config: EmbeddingConfig, on_gpu: bool) -> dict[s
         **({} if on_gpu else {"max_num_batched_tokens": max(4096, model.max_tokens)}),
         **budget,
         **config.engine_args,
+        **runtime.engine_args,
     }
+
+
+def block_rows(model: Model, runtime: RuntimeConfig, on_gpu: bool) -> int | None:
+    """Prompts per engine call: about half a second of a GPU's work; on a CPU they come as files are prepared."""
+    if runtime.embed_batch_rows != "auto":
+        return runtime.embed_batch_rows
+    if not on_gpu:
+        return None
+    return 2048 if model_size(model).weight_bytes <= _SMALL_BYTES else 512
+
+
+def count_accelerators(runtime: RuntimeConfig) -> dict[str, int]:
+    """The GPUs of the Ray session by type, such as ``{"H200": 2}``; none where engines run on CPUs."""
+    import ray
+
+    if runtime.device == "cpu":
+        return {}
+    found: Counter[str] = Counter()
+    for node in ray.nodes():
+        resources = node["Resources"] if node["Alive"] else {}
+        if resources.get("GPU"):
+            kinds = [name.split(":", 1)[1] for name in resources if name.startswith("accelerator_type:")]
+            found[kinds[0] if kinds else "GPU"] += int(resources["GPU"])
+    return dict(found)
 
 
 def engine_dtype(model: Model, on_gpu: bool) -> str:
@@ -79,31 +109,49 @@ def engine_environment(on_gpu: bool) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
-def count_engines(model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, gpus: int) -> tuple[int, float]:
+def count_engines(
+    model: Model,
+    config: EmbeddingConfig,
+    runtime: RuntimeConfig,
+    gpus: int,
+    nodes: Sequence[Mapping[str, float]] = (),
+) -> tuple[int, float]:
     """How many engines, and the GPUs each is given.
 
-    Several share a GPU where the model is small; one has several by tensor and pipeline parallel size.
+    Several share a GPU where the model is small; one has several by tensor and pipeline parallel size, all of one
+    node. Without GPUs every node that has CPUs gets one.
+
+    Args:
+        model: Its weights' size decides how many share a GPU.
+        config: The engine's own arguments.
+        runtime: How many engines are asked for.
+        gpus: All GPUs the engines may use.
+        nodes: What each node has, as Ray counts it; empty: one node that has all.
 
     Raises:
-        ConfigError: An engine wants more GPUs than Ray has.
+        ConfigError: An engine wants more GPUs than any node has.
     """
     if not gpus:
-        return (1 if runtime.replicas == "auto" else runtime.replicas), 0
-    wanted = int(config.engine_args.get("tensor_parallel_size", 1)) * int(
-        config.engine_args.get("pipeline_parallel_size", 1)
-    )
-    if wanted > gpus:
-        raise ConfigError(f"recipe.embedding.engine_args: an engine over {wanted} GPUs, but Ray has {gpus}")
-    if runtime.replicas != "auto":
-        return runtime.replicas, max(1, wanted) if wanted > 1 else min(1.0, gpus / runtime.replicas)
+        with_cpus = sum(node.get("CPU", 0) >= 1 for node in nodes)
+        return (max(1, with_cpus) if runtime.replicas == "auto" else runtime.replicas), 0
+    arguments = {**config.engine_args, **runtime.engine_args}
+    wanted = int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
+    per_node = [int(node.get("GPU", 0)) for node in nodes] or [gpus]
+    if wanted > max(per_node):
+        where = f"the largest of {len(per_node)} nodes" if len(per_node) > 1 else "Ray"
+        raise ConfigError(
+            f"engine_args: an engine over {wanted} GPUs, but {where} has {max(per_node)}; lower tensor_parallel_size"
+        )
     if wanted > 1:
-        return gpus // wanted, wanted
+        return (sum(n // wanted for n in per_node) if runtime.replicas == "auto" else runtime.replicas), wanted
+    if runtime.replicas != "auto":
+        return runtime.replicas, 1 / math.ceil(runtime.replicas / gpus)
     share = _engines_per_gpu(model)
     return gpus * share, 1 / share
 
 
 def _engines_per_gpu(model: Model) -> int:
-    size = sum(file.stat().st_size for file in Path(model.path).glob("*.safetensors"))
+    size = model_size(model).weight_bytes
     most = next((count for limit, count in _ENGINES_PER_GPU if size <= limit), 1)
     return max(1, min(most, _gpu_bytes() // (size + _ENGINE_BYTES)))
 

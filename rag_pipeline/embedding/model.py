@@ -44,6 +44,7 @@ class Model:
         query_prefix: Put before every query.
         dtype: The engine's number format as the recipe names it; ``auto`` leaves it to the device.
         engine_args: The recipe's own arguments for the engine, as JSON.
+        storage: Number format of stored vectors, ``float32`` or ``float16``.
     """
 
     name: str
@@ -57,17 +58,24 @@ class Model:
     query_prefix: str
     dtype: str
     engine_args: str = "{}"
+    storage: str = "float32"
 
     @property
     def identity(self) -> dict[str, Any]:
         """What a vector depends on beyond its prompt; the name and the folder are not part of it."""
         keep = ("revision", "dimension", "pooling", "normalize", "document_prefix", "dtype", "engine_args")
-        return {key: value for key, value in asdict(self).items() if key in keep}
+        storage = {} if self.storage == "float32" else {"storage": self.storage}
+        return {key: value for key, value in asdict(self).items() if key in keep} | storage
 
     @property
     def fingerprint(self) -> str:
         """The embedding fingerprint: one table holds vectors of one."""
         return embedding_fingerprint(self.identity)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether its weights lie here, so that queries can be encoded."""
+        return any(file for pattern in _WEIGHTS for file in Path(self.path).glob(pattern))
 
     def refuse_long(self, prompts: Sequence[Sequence[int]]) -> dict[int, str]:
         """Reasons, by position, for prompts (token ids) that are longer than the model takes."""
@@ -119,6 +127,7 @@ def load_model(config: EmbeddingConfig) -> Model:
         query_prefix=_prefix(config.query_prefix, prompts, ("query",)),
         dtype=config.dtype,
         engine_args=json.dumps(config.engine_args, sort_keys=True),
+        storage=config.storage,
     )
 
 
@@ -195,6 +204,7 @@ def _hash_model(config: EmbeddingConfig) -> Model:
         document_prefix=config.document_prefix or "",
         query_prefix=config.query_prefix or "",
         dtype="float32",
+        storage=config.storage,
     )
 
 

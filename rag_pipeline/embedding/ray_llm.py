@@ -37,7 +37,7 @@ def embed_ray_llm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: 
     settings: dict[str, Any] = {
         "model_source": model.path,
         "task_type": "embed",
-        "engine_kwargs": engine_kwargs(model, config, on_gpu=bool(gpus)),
+        "engine_kwargs": engine_kwargs(model, config, runtime, on_gpu=bool(gpus)),
         "batch_size": 256 if runtime.embed_batch_rows == "auto" else runtime.embed_batch_rows,
         "max_concurrent_batches": 4 if gpus else 2,
         "concurrency": (replicas, replicas),

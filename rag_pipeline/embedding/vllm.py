@@ -17,16 +17,13 @@ import pyarrow as pa
 
 from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
-from rag_pipeline.embedding.encoder import encode_prompts
-from rag_pipeline.embedding.engine_args import count_engines, count_gpus, engine_environment, engine_kwargs
+from rag_pipeline.embedding.engine_args import block_rows, count_engines, count_gpus, engine_environment, engine_kwargs
+from rag_pipeline.embedding.golden import check_golden, golden_ids
 from rag_pipeline.embedding.model import Model, shorten
 from rag_pipeline.errors import EmbeddingError
 from rag_pipeline.records import short_hash
 
-_GOLDEN = "The tide gauge on the eastern pier is read every six hours."
-_MIN_GOLDEN_COSINE = 0.99
 _MAX_DEATHS = 40
-_GPU_BLOCK_ROWS = 2048
 
 
 def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, start_now: bool) -> Any:
@@ -38,18 +35,20 @@ def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: Run
     import ray
 
     gpus = count_gpus(runtime)
-    replicas, share = count_engines(model, config, runtime, gpus)
-    arguments = engine_kwargs(model, config, on_gpu=bool(gpus))
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    replicas, share = count_engines(model, config, runtime, gpus, nodes)
+    arguments = engine_kwargs(model, config, runtime, on_gpu=bool(gpus))
     environment = engine_environment(on_gpu=bool(gpus))
     if share <= 1:
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if 0 < share < 1:
         arguments.setdefault("gpu_memory_utilization", round(0.9 * share, 3))
-    deaths = ray.remote(num_cpus=0)(Deaths).remote()
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}  # the node that is there till the end
+    deaths = ray.remote(num_cpus=0, label_selector=here)(Deaths).remote()
     return dataset.map_batches(
         Engine,
         fn_constructor_args=(model, arguments, deaths, start_now),
-        batch_size=_block_rows(runtime, bool(gpus)),
+        batch_size=block_rows(model, runtime, bool(gpus)),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=replicas),
         num_cpus=1,
@@ -58,30 +57,34 @@ def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: Run
     )
 
 
-def _block_rows(runtime: RuntimeConfig, on_gpu: bool) -> int | None:
-    """Large blocks keep a GPU's engine busy; on a CPU they come as files are prepared."""
-    if runtime.embed_batch_rows == "auto":
-        return _GPU_BLOCK_ROWS if on_gpu else None
-    return runtime.embed_batch_rows
-
-
 class Deaths:
-    """Remembers, for all engines of a run, which prompts an engine had in hand when it died."""
+    """Remembers, for all engines of a run, which prompts an engine had in hand when it died.
+
+    An engine that went down with its node is no death: the prompts are not to blame.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[str, int] = {}
+        self._open: dict[str, tuple[str, int]] = {}  # block -> node of the engine that has it, deaths before
         self._total = 0
 
-    def begin(self, key: str) -> tuple[int, int]:
-        """Notes that an engine takes a block; returns how many died of this one, and of any."""
-        before = self._open.get(key, 0)
-        self._total += bool(before)
-        self._open[key] = before + 1
-        return before, self._total
+    def begin(self, key: str, node: str) -> tuple[int, int]:
+        """Notes that an engine on this node takes a block; returns how many died of this one, and of any."""
+        holder, deaths = self._open.get(key, ("", 0))
+        if holder and holder in _living_nodes():
+            deaths += 1
+            self._total += 1
+        self._open[key] = (node, deaths)
+        return deaths, self._total
 
     def end(self, key: str) -> None:
         """Notes that the engine is through with it."""
         self._open.pop(key, None)
+
+
+def _living_nodes() -> set[str]:
+    import ray
+
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
 
 class Engine:
@@ -148,6 +151,16 @@ class Engine:
         vectors[order] = outputs
         return ""
 
+    def encode_ids(self, ids: list[list[int]]) -> np.ndarray:
+        """Vectors of token ids in one call; float32 [prompts, dimension]. What vLLM raises, this raises.
+
+        Raises:
+            EmbeddingError: The engine cannot start, or is not the one that queries will use.
+        """
+        if self._failure:
+            raise self._failure
+        return self._encode([{"prompt_token_ids": one} for one in ids])
+
     def _encode(self, prompts: list[dict[str, Any]]) -> np.ndarray:
         """One call of the engine; float32 [prompts, dimension]."""
         import torch
@@ -159,7 +172,7 @@ class Engine:
     def _leave_if_broken(self) -> None:
         """Ends this process when the engine no longer does what it could at its start: Ray puts up another."""
         try:
-            self._encode([{"prompt_token_ids": self._golden_ids()}])
+            self.encode_ids([golden_ids(self._model)])
         except Exception:
             os._exit(1)
 
@@ -173,7 +186,8 @@ class Engine:
         import ray
 
         key = short_hash(*hashes)
-        before, total = ray.get(self._deaths.begin.remote(key))
+        node = ray.get_runtime_context().get_node_id()
+        before, total = ray.get(self._deaths.begin.remote(key, node))
         if total > _MAX_DEATHS:
             raise EmbeddingError(f"engines died {total} times in this run: see their logs with --verbose; run again")
         yield before
@@ -192,21 +206,7 @@ class Engine:
             self._failure = EmbeddingError(f"the engine cannot start: {reason}; --verbose shows more")
             return
         if self._arguments.get("load_format") != "dummy":
-            self._test_itself()
-
-    def _test_itself(self) -> None:
-        """A fixed text's vector must be that of the query-time encoder: wrong pooling would go unnoticed else."""
-        vector = self._encode([{"prompt_token_ids": self._golden_ids()}])[0]
-        wanted = encode_prompts(self._model, [_GOLDEN])[0]
-        cosine = float(vector @ wanted / (np.linalg.norm(vector) * np.linalg.norm(wanted)))
-        if not cosine >= _MIN_GOLDEN_COSINE:
-            self._failure = EmbeddingError(
-                f"model {self._model.name}: the engine's vector of a fixed text has a cosine of {cosine:.3f} with that"
-                " of the encoder for queries: they pool or normalize differently; check recipe.embedding.engine_args"
-            )
-
-    def _golden_ids(self) -> list[int]:
-        from rag_pipeline.embedding.tokenizer import load_tokenizer
-
-        tokenizer = load_tokenizer(self._model)
-        return [*tokenizer.head_ids, *tokenizer.encode([_GOLDEN])[0].ids, *tokenizer.tail_ids]
+            try:
+                check_golden(self._model, self.encode_ids, "the engine")
+            except EmbeddingError as error:
+                self._failure = error

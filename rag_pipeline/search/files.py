@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -18,7 +21,9 @@ from rag_pipeline.records import File, ManifestRow
 from rag_pipeline.source import open_source
 from rag_pipeline.store import Layout
 from rag_pipeline.store.manifest import TABLE, Manifest
-from rag_pipeline.store.reports import load_reports
+from rag_pipeline.store.reports import newest_reports
+
+_LOOK_EVERY_S = 1.0
 
 
 class Files:
@@ -26,17 +31,17 @@ class Files:
 
     def __init__(self, layout: Layout, source: SourceConfig) -> None:
         self._manifest = Manifest(layout)
-        self._folder = layout.lancedb / f"{TABLE}.lance"
-        self._stamp: tuple[int, str] | None = None
+        self._newest = NewestVersion(layout, TABLE)
+        self._stamp: tuple[str, str] | None = None
         self._rows: dict[str, ManifestRow] = {}
         if not source.path:
-            recorded = next((report["source"] for report in reversed(load_reports(layout)) if report.get("source")), "")
+            recorded = next((report["source"] for report in newest_reports(layout) if report.get("source")), "")
             source = source.model_copy(update={"path": recorded})
         self._source = source
 
     def rows(self) -> dict[str, ManifestRow]:
         """Every known file by path; read again when a run has written."""
-        stamp = newest_version(self._folder)
+        stamp = self._newest()
         if stamp != self._stamp:
             self._rows, self._stamp = self._manifest.load(), stamp
         return self._rows
@@ -49,9 +54,14 @@ class Files:
             return f"{self._source.path.rstrip('/')}/{path}"
         return str(_local_path(self._source.path, path))
 
-    def is_stale(self, path: str) -> bool | None:
-        """Whether a file has changed or gone since it was indexed; ``None`` where that cannot be told cheaply."""
-        row = self.rows().get(path)
+    def is_stale(self, path: str, rows: Mapping[str, ManifestRow] | None = None) -> bool | None:
+        """Whether a file has changed or gone since it was indexed; ``None`` where that cannot be told cheaply.
+
+        Args:
+            path: The file.
+            rows: What `rows` gave, to look for a new manifest once for many files.
+        """
+        row = (self.rows() if rows is None else rows).get(path)
         if row is None or not self._source.path or "://" in self._source.path:
             return None
         file = _local_path(self._source.path, path)
@@ -93,13 +103,23 @@ def _hash_of(file: Path, size_bytes: int, mtime_ns: int) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def newest_version(table: Path) -> tuple[int, str] | None:
-    """What changes with every version of a Lance table, without opening it; ``None`` where there is no table."""
-    try:
-        versions = table / "_versions"
-        return versions.stat().st_ino, min(os.listdir(versions), default="")  # Lance lists the newest first
-    except OSError:
-        return None
+class NewestVersion:
+    """Tells when a table has a new version, without opening it; on S3, where a look is a request, a second late."""
+
+    def __init__(self, layout: Layout, table: str) -> None:
+        self._layout = layout
+        self._table = table
+        self._look_every_s = _LOOK_EVERY_S if "://" in layout.root else 0.0
+        self._looked_at_s = -math.inf
+        self._stamp: tuple[str, str] | None = None
+
+    def __call__(self) -> tuple[str, str] | None:
+        """What changes with every version; ``None`` where there is no table."""
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= self._look_every_s:
+            self._stamp = self._layout.newest_version(self._table)
+            self._looked_at_s = now_s
+        return self._stamp
 
 
 def _local_path(root: str, path: str) -> Path:

@@ -23,19 +23,19 @@ def fuse(lists: Mapping[str, list[dict[str, Any]]]) -> list[Candidate]:
     """Merges ordered lists of rows, best first; one list keeps its own score, more are fused by their ranks.
 
     Args:
-        lists: Mode to rows with ``chunk_id`` and ``score``.
+        lists: Mode to rows with ``_rowid``, which tells rows of one version apart, and ``score``.
     """
-    found: dict[str, Candidate] = {}
+    found: dict[int, Candidate] = {}
     for mode, rows in lists.items():
         finite = (row for row in rows if math.isfinite(row["score"]))
         for rank, row in enumerate(finite, start=1):
-            candidate = found.setdefault(row["chunk_id"], Candidate(row))
+            candidate = found.setdefault(row["_rowid"], Candidate(row))
             candidate.scores |= {mode: row["score"], f"{mode}_rank": rank}
             candidate.score += row["score"] if len(lists) == 1 else 1 / (FUSION_K + rank)
     if len(lists) > 1:
         for candidate in found.values():
             candidate.scores["fusion"] = candidate.score
-    return sorted(found.values(), key=lambda candidate: (-candidate.score, candidate.row["chunk_id"]))
+    return sorted(found.values(), key=lambda candidate: (-candidate.score, candidate.row["_rowid"]))
 
 
 def first_of_each_document(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -21,7 +21,7 @@ from rag_pipeline.embedding.encoder import encode_query
 from rag_pipeline.embedding.model import Model, load_model
 from rag_pipeline.errors import ConfigError, EmbeddingError
 from rag_pipeline.records import Hit
-from rag_pipeline.search.files import Files, newest_version
+from rag_pipeline.search.files import Files, NewestVersion
 from rag_pipeline.search.filters import Filters
 from rag_pipeline.search.ranking import Candidate, first_of_each_document, fuse
 from rag_pipeline.store import Layout, doc_filter
@@ -51,14 +51,15 @@ class Searcher:
         self.files = Files(self.layout, config.source)
         self._config = config
         self._lock = threading.Lock()
-        self._stamp: tuple[int, str] | None = None
+        self._newest = NewestVersion(self.layout, TABLE)
+        self._stamp: tuple[str, str] | None = None
         self._open: ChunkTable | None = None
         self._beside = ThreadPoolExecutor(max_workers=4, thread_name_prefix="text-search")
         self.table()
 
     def table(self) -> ChunkTable:
         """The newest version; a handle stays at its version, so hold one for as long as an answer takes."""
-        stamp = newest_version(self.layout.lancedb / f"{TABLE}.lance")
+        stamp = self._newest()
         with self._lock:
             if self._open is None or stamp != self._stamp:
                 self._open, self._stamp = ChunkTable.open(self.layout), stamp
@@ -110,16 +111,19 @@ class Searcher:
             return []
         wanted = max(k, _RERANK_DEPTH) if rerank else k
         depth = min(max(_DEPTH, 2 * wanted), rows) if mode == "hybrid" or group else wanted
+        columns = ["doc_id"] if group else []
         while True:
-            candidates = fuse(lists := self._lists(table, text, mode, depth, where))
+            candidates = fuse(lists := self._lists(table, text, mode, depth, where, columns))
             candidates = first_of_each_document(candidates) if group else candidates
             if len(candidates) >= wanted or depth >= rows or all(len(found) < depth for found in lists.values()):
                 break
             depth = min(4 * depth, rows)
+        candidates = candidates[:wanted]
+        _complete(table, candidates)
         if rerank:
             from rag_pipeline.search.rerank import reorder
 
-            candidates = reorder(rerank, text, candidates[:wanted])
+            candidates = reorder(rerank, text, candidates)
         return self._hits(table, candidates[:k], neighbours)
 
     def chunk(self, chunk_id: str, neighbours: int = 0) -> Hit:
@@ -164,25 +168,26 @@ class Searcher:
         return vector
 
     def _lists(
-        self, table: ChunkTable, text: str, mode: Mode, depth: int, where: str | None
+        self, table: ChunkTable, text: str, mode: Mode, depth: int, where: str | None, columns: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
         """Each mode's candidates, best first; words are looked up while the model reads."""
 
         def by_words() -> list[dict[str, Any]]:
-            return _scored(table.matching(text, depth, where, _COLUMNS).to_pylist(), "_score")
+            return _scored(table.matching(text, depth, where, columns).to_pylist(), "_score")
 
         if mode == "text":
             return {"text": by_words()}
         beside = self._beside.submit(by_words) if mode == "hybrid" else None
         vector = self.vector(table, text)
-        lists = {"vector": _scored(table.nearest(vector, depth, where, _COLUMNS).to_pylist(), "_distance")}
+        lists = {"vector": _scored(table.nearest(vector, depth, where, columns).to_pylist(), "_distance")}
         if beside:
             lists["text"] = beside.result()
         return lists
 
     def _hits(self, table: ChunkTable, candidates: Sequence[Candidate], neighbours: int) -> list[Hit]:
+        files = self.files.rows()
         paths = {found.row["path"] for found in candidates}
-        stale = {path: self.files.is_stale(path) for path in paths}
+        stale = {path: self.files.is_stale(path, files) for path in paths}
         hits = [
             Hit(
                 rank=rank,
@@ -219,7 +224,16 @@ def _scored(rows: list[dict[str, Any]], column: str) -> list[dict[str, Any]]:
     for row in rows:
         value = row.pop(column)
         row["score"] = float("nan") if value is None else 1.0 - value if column == "_distance" else value
-    return sorted(rows, key=lambda row: (-row["score"], row["chunk_id"]))
+    return sorted(rows, key=lambda row: (-row["score"], row["_rowid"]))
+
+
+def _complete(table: ChunkTable, candidates: Sequence[Candidate]) -> None:
+    """Reads what hits cite, for the rows that made it only: of 100 candidates it costs more than finding them."""
+    if candidates:
+        taken = table.take([found.row["_rowid"] for found in candidates], _COLUMNS).to_pylist()
+        rows = {row["_rowid"]: row for row in taken}
+        for found in candidates:
+            found.row = rows[found.row["_rowid"]]
 
 
 def _with_context(table: ChunkTable, hit: Hit, ordinal: int, neighbours: int) -> Hit:

@@ -37,7 +37,7 @@ _PAGES_KEPT = 64
 
 
 def create_app(config: Config, token: str | None = None) -> FastAPI:
-    """Opens the index, loads the query encoder, and builds the application.
+    """Opens the index, loads the query encoder and the indexes, and builds the application.
 
     Raises:
         IndexMissingError: There is no index.
@@ -45,6 +45,7 @@ def create_app(config: Config, token: str | None = None) -> FastAPI:
     """
     searcher = Searcher(config)
     searcher.vector(searcher.table(), "warm up")
+    searcher.query("warm up")  # loads the indexes, where there are rows
     app = FastAPI(
         title="rag-pipeline",
         description="Search a folder of documents and cite the place on the page.",

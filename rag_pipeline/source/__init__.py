@@ -20,6 +20,11 @@ class Source(Protocol):
         """The place in words a person typed or would type."""
         ...
 
+    @property
+    def requests_in_flight(self) -> int:
+        """How many files are best read at once by one task; 1 where waiting is not what reading costs."""
+        ...
+
     def list(self) -> Listing:
         """Lists every object once.
 
@@ -51,8 +56,9 @@ def open_source(config: SourceConfig) -> Source:
 
         return S3Source(config)
     if "://" in config.path:
-        scheme = config.path.split("://", 1)[0]
-        raise ConfigError(f"source {config.path}: no reader for '{scheme}://'; use a folder or an s3:// URL")
+        from rag_pipeline.source.remote import RemoteSource
+
+        return RemoteSource(config)
     from rag_pipeline.source.local import LocalSource
 
     return LocalSource(config)

@@ -27,6 +27,8 @@ def encode_path(name: str) -> str:
 class LocalSource:
     """Lists and reads a folder; links to files are read, links to folders only if asked, never in a loop."""
 
+    requests_in_flight = 1
+
     def __init__(self, config: SourceConfig) -> None:
         self._config = config
         self._root = os.path.abspath(os.path.expanduser(config.path))

@@ -1,7 +1,8 @@
 """What is on disk: where each part of an index lies, and one way to report that a disk said no.
 
 One module per part: `parquet` (the log), `lance` (the table), `manifest`, `reports`, `lock`, `vectors`
-(which prompts have a vector, and where). Knows nothing of stages, engines or Ray.
+(which prompts have a vector, and where); `files` reaches them all, on a disk or on S3. Knows nothing of
+stages, engines or Ray.
 """
 
 from __future__ import annotations
@@ -11,37 +12,49 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from rag_pipeline.errors import ConfigError, IndexNotWritableError, RagPipelineError, StoreError
+from rag_pipeline.errors import RagPipelineError, StoreError
+from rag_pipeline.s3 import S3Error
+from rag_pipeline.store.files import Files, absolute, files_at
 
+LOG = "parquet"
+RUNS = "runs"
+LOCK = "writer.lock"
 _STAGING = "lancedb-next-"
+_S3_ANSWER = re.compile(r"<Code>(.{1,100}?)</Code>.*?<Message>(.{1,300}?)</Message>")  # as LanceDB passes it on
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of one index; see README.md, "What is on disk"."""
+    """The places of one index, as names within it; see README.md, "What is on disk".
 
-    root: Path
+    Attributes:
+        root: A folder's absolute path, or an s3:// URL.
+        database: Folder of the LanceDB database with the tables `chunks` and `files`.
+    """
+
+    root: str
     database: str = "lancedb"
 
     @classmethod
-    def at(cls, path: str) -> Layout:
-        """The layout under a path.
+    def at(cls, path: str | os.PathLike[str]) -> Layout:
+        """The layout under a path or URL.
 
         Raises:
             ConfigError: The path is a URL nothing here can write.
         """
-        if "://" in path:
-            raise ConfigError(f"index {path}: only local folders can hold an index; use a path")
-        return cls(Path(os.path.abspath(os.path.expanduser(path))))
+        return cls(absolute(os.fspath(path)))
 
     @property
-    def lancedb(self) -> Path:
-        """The LanceDB database with the tables `chunks` and `files`."""
-        return self.root / self.database
+    def files(self) -> Files:
+        """The index's files."""
+        return files_at(self.root)
+
+    @property
+    def lancedb(self) -> str:
+        """Path or URL of the LanceDB database."""
+        return self.files.where(self.database)
 
     def staging(self, embedding_fingerprint: str) -> Layout:
         """The same index with a database beside the serving one, where another model's table is built."""
@@ -52,56 +65,44 @@ class Layout:
         """Whether this is the layout of a table under construction."""
         return self.database.startswith(_STAGING)
 
-    def stagings(self) -> list[Path]:
+    def stagings(self) -> list[str]:
         """Databases under construction, of this model or others."""
-        return sorted(self.root.glob(f"{_STAGING}*"))
+        return sorted({file.name.split("/")[0] for file in self.files.walk(_STAGING)})
 
-    @property
-    def parquet(self) -> Path:
-        """The append-only log, one folder a run."""
-        return self.root / "parquet"
+    def table(self, name: str) -> str:
+        """The folder of a LanceDB table."""
+        return f"{self.database}/{name}.lance"
 
-    @property
-    def runs(self) -> Path:
-        """One report a run."""
-        return self.root / "runs"
+    def newest_version(self, table: str) -> tuple[str, str] | None:
+        """What changes with every version of a table, without opening it; ``None`` where there is no table.
 
-    @property
-    def lock(self) -> Path:
-        """The writer's lock."""
-        return self.root / "writer.lock"
+        The first of the two alone names the version: Lance's names put the newest first.
+        """
+        return self.files.first(f"{self.table(table)}/_versions")
 
-    def run_parts(self, run_id: str) -> Path:
-        """The folder of one run's Parquet parts."""
-        return self.parquet / f"run={run_id}"
+    def run_parts(self, run_id: str) -> str:
+        """The folder of one run's Parquet parts in the log, which is append-only."""
+        return f"{LOG}/run={run_id}"
 
     def make(self) -> None:
-        """Creates the folders.
+        """Makes sure that the index can be written.
 
         Raises:
             IndexNotWritableError: The place refuses writing.
         """
-        try:
-            for folder in (self.root, self.lancedb, self.parquet, self.runs):
-                folder.mkdir(parents=True, exist_ok=True)
-            probe = self.root / ".write-probe"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            raise IndexNotWritableError(
-                f"index {self.root}: cannot be written: {error.strerror}; choose another --index or fix its permissions"
-            ) from None
+        self.files.check_writable()
 
 
 @contextlib.contextmanager
-def store_errors(doing: str, where: Path) -> Iterator[None]:
-    """Turns what a disk or a store library raises into one StoreError; ours pass through."""
+def store_errors(doing: str, where: str) -> Iterator[None]:
+    """Turns what a disk, S3 or a store library raises into one StoreError; ours pass through."""
     try:
         yield
     except RagPipelineError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
+    except (OSError, RuntimeError, ValueError, S3Error) as error:
+        said = _S3_ANSWER.search(text := " ".join(str(error).split()))
+        reason = ": ".join(said.groups()) if said else text[:300]
         raise StoreError(
             f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume"
         ) from error
@@ -113,38 +114,3 @@ def doc_filter(doc_ids: Iterable[str]) -> str:
     if not ids or not all(_HEX.fullmatch(doc_id) for doc_id in ids):
         raise ValueError("doc ids are 32 hex digits, at least one")
     return "doc_id IN ({})".format(", ".join(f"'{doc_id}'" for doc_id in ids))
-
-
-def restore_version(table: Any, version: int, where: Path) -> None:
-    """Makes an earlier version of a LanceDB table the current one, as a new version.
-
-    Raises:
-        StoreError: That version is no longer kept.
-    """
-    with store_errors(f"restoring version {version} of {table.name}", where):
-        table.checkout(version)
-        table.restore()
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Writes a whole file under its final name or not at all: temp name, fsync, rename, fsync of the folder."""
-    temp = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    with store_errors("writing", path):
-        try:
-            with temp.open("wb") as handle:
-                handle.write(data)
-                handle.flush()
-                os.fsync(handle.fileno())
-            temp.replace(path)
-            sync_folder(path.parent)
-        finally:
-            temp.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rag_pipeline.records import ManifestRow
 from rag_pipeline.store import Layout
-from rag_pipeline.store.parquet import list_parts, read_part
+from rag_pipeline.store.parquet import list_parts, read_parts
 from rag_pipeline.store.vectors import MISSING, KeyMap, to_keys
 
 
@@ -28,10 +28,9 @@ def current_rows(layout: Layout, rows: Iterable[ManifestRow], columns: list[str]
     """
     versions = versions_of(rows)
     seen = KeyMap()
-    for part in list_parts(layout):
-        if part.split("/")[0].removeprefix("run=") not in versions:
-            continue
-        table = read_part(layout, part, columns and list({*columns, "chunk_id", "doc_id", "content_hash", "run_id"}))
+    parts = (part for part in list_parts(layout) if part.split("/")[0].removeprefix("run=") in versions)
+    needed = columns and list({*columns, "chunk_id", "doc_id", "content_hash", "run_id"})
+    for _, table in read_parts(layout, parts, needed):
         mask = part_mask(table, versions, seen)
         if mask.any():
             found = table.filter(pa.array(mask))

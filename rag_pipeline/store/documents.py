@@ -9,40 +9,44 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rag_pipeline.records import Block, Document
-from rag_pipeline.store import Layout, store_errors, write_durably
+from rag_pipeline.store import LOG, Layout, store_errors
+from rag_pipeline.store.files import read_ahead
+from rag_pipeline.store.parquet import log_files
 
 _SCHEMA = pa.schema([("content_hash", pa.string()), ("fingerprint", pa.string()), ("document", pa.string())])
 Key = tuple[str, str]
 
 
-def write_documents(folder: Path, name: str, documents: dict[Key, Document]) -> None:
-    """Writes documents as one durable file of the log, ``documents-<name>.parquet``.
+def write_documents(layout: Layout, run_id: str, name: str, documents: dict[Key, Document]) -> None:
+    """Writes documents as one durable file of a run's log, ``documents-<name>.parquet``.
 
     Raises:
-        StoreError: The disk refused.
+        StoreError: The place refused.
     """
     rows = [
         {"content_hash": content, "fingerprint": fingerprint, "document": _to_json(document)}
         for (content, fingerprint), document in documents.items()
     ]
-    _write(folder / f"documents-{name}.parquet", pa.Table.from_pylist(rows, schema=_SCHEMA))
+    _write(layout, f"{layout.run_parts(run_id)}/documents-{name}.parquet", pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
 def find_documents(layout: Layout, wanted: Collection[Key]) -> dict[Key, str]:
     """Where the wanted documents lie, as `recall_document` takes it; those the log does not hold are left out."""
+
+    def read_keys(file: str) -> dict[str, list[str]]:
+        with store_errors("reading documents", layout.files.where(file)), layout.files.open(file) as handle:
+            return dict(pq.ParquetFile(handle).read(columns=["content_hash", "fingerprint"]).to_pydict())
+
     found: dict[Key, str] = {}
-    for file in _files(layout):
-        with store_errors("reading documents", file):
-            keys = pq.read_table(file, columns=["content_hash", "fingerprint"]).to_pydict()
+    for file, keys in read_ahead(read_keys, _files(layout)):
         for row, key in enumerate(zip(keys["content_hash"], keys["fingerprint"], strict=True)):
             if key in wanted:
-                found[key] = f"{file.parent.name}/{file.name}#{row}"
+                found[key] = f"{file.removeprefix(LOG + '/')}#{row}"
     return found
 
 
@@ -53,8 +57,8 @@ def recall_document(layout: Layout, place: str, path: str) -> Document:
         StoreError: It is gone or damaged.
     """
     name, row = place.rsplit("#", 1)
-    with store_errors("reading a document", layout.parquet / name):
-        data = json.loads(_texts(layout.parquet / name)[int(row)])
+    with store_errors("reading a document", layout.files.where(f"{LOG}/{name}")):
+        data = json.loads(_texts(layout, f"{LOG}/{name}")[int(row)])
         blocks = tuple(Block(*block) for block in data.pop("blocks"))
         return Document(path=path, blocks=blocks, **data)
 
@@ -62,28 +66,30 @@ def recall_document(layout: Layout, place: str, path: str) -> Document:
 def drop_documents(layout: Layout, current: Collection[str]) -> None:
     """Drops documents of contents that no current file has."""
     for file in _files(layout):
-        with store_errors("rewriting documents", file):
-            table = pq.read_table(file)
+        with store_errors("rewriting documents", layout.files.where(file)):
+            table = pq.read_table(pa.BufferReader(layout.files.read(file)))
             kept = table.filter(pa.array([content in current for content in table["content_hash"].to_pylist()]))
             if not kept.num_rows:
-                file.unlink()
+                layout.files.delete([file])
             elif kept.num_rows < table.num_rows:
-                _write(file, kept)
+                _write(layout, file, kept)
 
 
-def _files(layout: Layout) -> list[Path]:
-    return sorted(layout.parquet.glob("run=*/documents-*.parquet"))
+def _files(layout: Layout) -> list[str]:
+    return [f"{LOG}/{run}/{name}" for run, name in log_files(layout, "documents-")]
 
 
-def _write(file: Path, table: pa.Table) -> None:
+def _write(layout: Layout, name: str, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=3, write_page_checksum=True)
-    write_durably(file, sink.getvalue().to_pybytes())
+    with store_errors("writing documents", layout.files.where(name)):
+        layout.files.write(name, memoryview(sink.getvalue()))
 
 
 @functools.lru_cache(maxsize=8)
-def _texts(file: Path) -> list[str]:
-    table = pq.ParquetFile(file, page_checksum_verification=True).read(columns=["document"])
+def _texts(layout: Layout, name: str) -> list[str]:
+    data = pa.BufferReader(layout.files.read(name))
+    table = pq.ParquetFile(data, page_checksum_verification=True).read(columns=["document"])
     return list(table.column(0).to_pylist())
 
 

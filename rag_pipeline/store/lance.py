@@ -5,6 +5,7 @@ Knows nothing of files on disk or of why rows change.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -19,13 +20,15 @@ import pyarrow as pa
 from rag_pipeline.config import RuntimeConfig
 from rag_pipeline.errors import ConfigError, IndexMissingError
 from rag_pipeline.schema import chunk_schema
-from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors
+from rag_pipeline.store import Layout, doc_filter, store_errors
+from rag_pipeline.store.database import commit, committing, connect, restore_version
 
 TABLE = "chunks"
 _METADATA = "rag_pipeline.embedding"
 _PROBES = 64  # recall first: many partitions, and more candidates than asked for are ranked by the exact distance
-_RANKED_EXACTLY = 200
-_INDEX = "vector_trained_on_"
+_RANKED_EXACTLY = 50
+_BITS = 6  # per dimension: ranking more candidates exactly costs more than the bits that make it needless
+_INDEX = f"vector_in_{_BITS}_bits_trained_on_"
 _TEXT_INDEX = "words"
 _TEXT_TAIL = 500  # rows a text query may have to read beside the index: about 10 ms
 
@@ -36,6 +39,7 @@ class ChunkTable:
     def __init__(self, layout: Layout, table: Any) -> None:
         self._layout = layout
         self._table = table
+        self._is_trained: bool | None = None  # looked up once: each look costs a question 0.2 ms
 
     @classmethod
     def open(cls, layout: Layout) -> ChunkTable:
@@ -44,47 +48,40 @@ class ChunkTable:
         Raises:
             IndexMissingError: There is none.
         """
-        if not (layout.lancedb / f"{TABLE}.lance").exists():
+        if not cls.exists(layout):
             raise IndexMissingError(
                 f"index {layout.root}: holds no table; run `rag-pipeline index` first, or check --index"
             )
-        import lancedb
-
         with store_errors("opening the table", layout.lancedb):
-            return cls(layout, lancedb.connect(str(layout.lancedb)).open_table(TABLE))
+            return cls(layout, connect(layout).open_table(TABLE))
 
     @classmethod
-    def create(cls, layout: Layout, dimension: int, embedding: str) -> ChunkTable:
+    def create(cls, layout: Layout, dimension: int, embedding: str, storage: str = "float32") -> ChunkTable:
         """Creates an empty table; `embedding` (JSON of the model) is recorded on it.
 
         Its text index is there from the start, so that every row is found by its words as soon as it is added.
         """
-        import lancedb
-
-        schema = chunk_schema(dimension, {_METADATA: embedding})
-        with store_errors("creating the table", layout.lancedb):
-            table = cls(layout, lancedb.connect(str(layout.lancedb)).create_table(TABLE, schema=schema))
+        schema = chunk_schema(dimension, storage, {_METADATA: embedding})
+        with committing("creating the table", layout):
+            table = cls(layout, connect(layout).create_table(TABLE, schema=schema))
             table._index_text()
         return table
 
     @classmethod
     def overwrite(cls, layout: Layout, rows: pa.RecordBatchReader, embedding: str) -> ChunkTable:
         """Replaces the whole table, its schema included, as one version; readers see the old one till then."""
-        import lancedb
-
         schema = rows.schema.with_metadata({_METADATA: embedding})
-        with store_errors("replacing the table", layout.lancedb):
-            database = lancedb.connect(str(layout.lancedb))
-            table = cls(layout, database.create_table(TABLE, data=rows, schema=schema, mode="overwrite"))
+        with committing("replacing the table", layout):
+            table = cls(layout, connect(layout).create_table(TABLE, data=rows, schema=schema, mode="overwrite"))
             table._index_text()
         return table
 
     @classmethod
     def exists(cls, layout: Layout) -> bool:
         """Whether there is a table."""
-        return (layout.lancedb / f"{TABLE}.lance").exists()
+        return layout.newest_version(TABLE) is not None
 
-    @property
+    @functools.cached_property
     def embedding(self) -> dict[str, Any]:
         """The model the table was made with, as recorded."""
         recorded = (self._table.schema.metadata or {}).get(_METADATA.encode())
@@ -100,13 +97,17 @@ class ChunkTable:
         """Number of the current version."""
         return int(self._table.version)
 
+    def refresh(self) -> None:
+        """Sees what another process did to the table since it was opened."""
+        self._table.checkout_latest()
+
     def restore(self, version: int) -> None:
         """Makes an earlier version the current one, as a new version.
 
         Raises:
             StoreError: That version is no longer kept.
         """
-        restore_version(self._table, version, self._layout.lancedb)
+        restore_version(self._table, version, self._layout)
 
     def scan(self) -> Iterator[pa.Table]:
         """Yields all rows in batches, without the index's own columns."""
@@ -149,27 +150,27 @@ class ChunkTable:
 
     def add(self, rows: pa.RecordBatchReader) -> None:
         """Appends rows of files that have none yet, as one version."""
-        with store_errors("adding rows to the table", self._layout.lancedb):
-            self._table.add(rows)
+        data = self._repeatable(rows)
+        commit("adding rows to the table", self._layout, self._table, lambda: self._table.add(data))
 
     def swap(self, doc_ids: Iterable[str], rows: pa.RecordBatchReader) -> None:
         """Replaces all rows of these files by the given ones, as one version. Rows must have unique chunk ids."""
-        condition = doc_filter(doc_ids)
-        with store_errors("swapping rows in the table", self._layout.lancedb):
-            (
-                self._table.merge_insert("chunk_id")
-                .when_matched_update_all()
-                .when_not_matched_insert_all()
-                .when_not_matched_by_source_delete(condition)
-                .execute(rows)
-            )
+        condition, data = doc_filter(doc_ids), self._repeatable(rows)
+        merge = self._table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all()
+        merge = merge.when_not_matched_by_source_delete(condition)
+        commit("swapping rows in the table", self._layout, self._table, lambda: merge.execute(data))
+
+    def _repeatable(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader | pa.Table:
+        """Rows that can be sent again, where a commit may be repeated; a stream can be read once."""
+        with store_errors("reading the rows of a commit", self._layout.lancedb):
+            return rows.read_all() if self._layout.root.startswith("s3://") else rows
 
     def delete_all(self, doc_ids: Sequence[str]) -> None:
         """Removes all rows of these files, 500 files a version."""
         for first in range(0, len(doc_ids), 500):
             condition = doc_filter(doc_ids[first : first + 500])
-            with store_errors("deleting rows from the table", self._layout.lancedb):
-                self._table.delete(condition)
+            delete = functools.partial(self._table.delete, condition)
+            commit("deleting rows from the table", self._layout, self._table, delete)
 
     def upkeep(self, settings: RuntimeConfig) -> None:
         """Compacts, prunes versions and keeps both indexes fresh, each by its threshold; readers go on meanwhile.
@@ -179,7 +180,7 @@ class ChunkTable:
         here for tables that lack it, takes in new rows when they are more than that share or `_TEXT_TAIL`.
         """
         keep = timedelta(days=settings.keep_days)
-        with store_errors("looking after the table", self._layout.lancedb):
+        with committing("looking after the table", self._layout):
             rows = self.count()
             if not self.has_text_index:
                 self._index_text()
@@ -208,29 +209,37 @@ class ChunkTable:
     def _train(self) -> None:
         from lancedb.index import IvfRq
 
-        older = [name for name in self._indices() if name.startswith(_INDEX)]
+        older = [str(index.name) for index in self._table.list_indices() if index.columns == ["vector"]]
         name = f"{_INDEX}{self.count()}"
-        self._table.create_index("vector", config=IvfRq(distance_type="cosine"), name=name, replace=True)
+        config = IvfRq(distance_type="cosine", num_bits=_BITS)
+        self._table.create_index("vector", config=config, name=name, replace=True)
+        self._is_trained = None
         for old in older:
             if old != name:
                 self._table.drop_index(old)
 
     def drop_history(self) -> None:
         """Drops every version but the current one, and the files only they need. Needs that nobody reads them."""
-        with store_errors("dropping old versions of the table", self._layout.lancedb), warnings.catch_warnings():
+        with committing("dropping old versions of the table", self._layout), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns of readers, as our own docstring does
             self._table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
     def nearest(self, vector: np.ndarray, k: int, where: str | None, columns: list[str]) -> pa.Table:
-        """The k rows nearest by cosine distance, nearest first, filtered before they are ranked.
+        """The k rows nearest by cosine distance, nearest first, filtered before they are ranked; `take` has the rest.
+
+        An index made by other settings than today's is not used: until the next upkeep the search is exact.
 
         Raises:
             ConfigError: The filter is not a SQL expression over the table's columns.
         """
         query = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
-        if self._trained_rows:
-            query = query.minimum_nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(2, _RANKED_EXACTLY // k))
-        return _answer(query.select([*columns, "_distance"]).limit(k), where)
+        if self._is_trained is None:
+            self._is_trained = self._trained_rows > 0
+        if self._is_trained:
+            query = query.minimum_nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(1, _RANKED_EXACTLY // k))
+        else:
+            query = query.bypass_vector_index()
+        return _answer(query.select([*columns, "_distance"]).limit(k).with_row_id(True), where)
 
     def matching(self, text: str, k: int, where: str | None, columns: list[str]) -> pa.Table:
         """The k rows whose words match best by BM25, best first, filtered before they are ranked.
@@ -241,7 +250,11 @@ class ChunkTable:
         from lancedb.query import MatchQuery
 
         query = self._table.search(MatchQuery(text, "text"), query_type="fts")
-        return _answer(query.select([*columns, "_score"]).limit(k), where)
+        return _answer(query.select([*columns, "_score"]).limit(k).with_row_id(True), where)
+
+    def take(self, row_ids: list[int], columns: list[str]) -> pa.Table:
+        """Rows by the `_rowid` that `nearest` and `matching` of this version gave, in no order."""
+        return self._table.take_row_ids(row_ids).select(columns).with_row_id().to_arrow()
 
     def select(self, where: str, columns: list[str], limit: int) -> pa.Table:
         """At most `limit` rows that pass a filter, in no order.

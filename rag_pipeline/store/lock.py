@@ -1,4 +1,4 @@
-"""One writer at a time: an OS lock that dies with its process, and a note that says who holds it.
+"""One writer at a time: an OS lock that dies with its process, and a note that says who holds it; on S3 a lease.
 
 Knows nothing of what is written.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from rag_pipeline.errors import LockedError
-from rag_pipeline.store import Layout, store_errors
+from rag_pipeline.store import LOCK, Layout, store_errors
 
 
 @contextlib.contextmanager
@@ -24,8 +24,16 @@ def writer_lock(layout: Layout) -> Iterator[None]:
     Raises:
         LockedError: Another process holds it; the message names host, process and start.
     """
-    with store_errors("opening the writer's lock", layout.lock):
-        handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if layout.root.startswith("s3://"):
+        from rag_pipeline.store.lease import hold
+        from rag_pipeline.store.s3_files import bucket_at
+
+        with hold(bucket_at(layout.root), LOCK):
+            yield
+        return
+    path = layout.files.where(LOCK)
+    with store_errors("opening the writer's lock", path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,6 +46,18 @@ def writer_lock(layout: Layout) -> Iterator[None]:
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)  # releases the lock
+
+
+def check_lock(layout: Layout) -> None:
+    """Makes sure, before a write, that the lock is still this process's, if it took it.
+
+    Raises:
+        LockedError: It was lost, which an OS lock cannot be.
+    """
+    if layout.root.startswith("s3://"):
+        from rag_pipeline.store.lease import check_held
+
+        check_held(layout.root)
 
 
 def _holder(handle: int) -> str:

@@ -7,24 +7,25 @@ Knows nothing of how rows come about.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from rag_pipeline.records import ManifestRow
 from rag_pipeline.schema import FILES_SCHEMA, conform
-from rag_pipeline.store import Layout, doc_filter, restore_version, store_errors, write_durably
+from rag_pipeline.store import Layout, doc_filter, store_errors
+from rag_pipeline.store.database import commit, committing, connect, restore_version
 
 TABLE = "files"
 _STAMP = b"table_version"
 _BATCH = 500
 _JSON = ("rejects", "metadata")
-_ADDED = {"characters": 0, "repaired": False, "ocr_pages": 0}  # columns that an earlier release's tables lack
+_ADDED = {"characters": 0, "repaired": False, "ocr_pages": 0, "etag": ""}  # not in tables of earlier releases
 
 
 class Manifest:
@@ -36,7 +37,7 @@ class Manifest:
 
     def exists(self) -> bool:
         """Whether anything was ever committed."""
-        return self._folder.exists()
+        return self._layout.newest_version(TABLE) is not None
 
     def load(self) -> dict[str, ManifestRow]:
         """All rows by path.
@@ -60,16 +61,15 @@ class Manifest:
             self.overwrite(self.load().values())
         for first in range(0, len(pending), _BATCH):
             batch = pa.Table.from_pylist(pending[first : first + _BATCH], schema=FILES_SCHEMA)
-            with store_errors("writing the manifest", self._folder):
-                merge = self._table.merge_insert("doc_id").when_matched_update_all()
-                merge.when_not_matched_insert_all().execute(batch)
+            merge = self._table.merge_insert("doc_id").when_matched_update_all().when_not_matched_insert_all()
+            commit("writing the manifest", self._layout, self._table, functools.partial(merge.execute, batch))
 
     def delete(self, doc_ids: Sequence[str]) -> None:
         """Forgets files."""
         for first in range(0, len(doc_ids), _BATCH):
             condition = doc_filter(doc_ids[first : first + _BATCH])
-            with store_errors("writing the manifest", self._folder):
-                self._table.delete(condition)
+            delete = functools.partial(self._table.delete, condition)
+            commit("writing the manifest", self._layout, self._table, delete)
 
     @property
     def version(self) -> int:
@@ -82,44 +82,43 @@ class Manifest:
         Raises:
             StoreError: That version is no longer kept.
         """
-        restore_version(self._table, version, self._folder)
+        restore_version(self._table, version, self._layout)
 
     def overwrite(self, rows: Iterable[ManifestRow]) -> None:
         """Replaces all rows, as one version."""
-        import lancedb
-
         table = pa.Table.from_pylist([_to_row(row) for row in rows], schema=FILES_SCHEMA)
-        with store_errors("replacing the manifest", self._folder):
-            database = lancedb.connect(str(self._layout.lancedb))
-            self._handle = database.create_table(TABLE, data=table, schema=FILES_SCHEMA, mode="overwrite")
+        with committing("replacing the manifest", self._layout):
+            self._handle = connect(self._layout).create_table(TABLE, data=table, schema=FILES_SCHEMA, mode="overwrite")
 
     def snapshot(self, keep: timedelta) -> None:
         """Compacts the table, keeping versions this young, and writes the snapshot that the next run reads first."""
-        with store_errors("compacting the manifest", self._folder):
+        with committing("compacting the manifest", self._layout):
             if self._table.stats()["fragment_stats"]["num_fragments"] > 1:
                 self._table.optimize(cleanup_older_than=keep, delete_unverified=not keep)
             table = self._table.to_arrow()
-        stamped = table.replace_schema_metadata({_STAMP: self._version().encode()})
+        self._write_snapshot(table.replace_schema_metadata({_STAMP: self._version().encode()}))
+
+    def _write_snapshot(self, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, stamped.schema) as writer:
-            writer.write_table(stamped)
-        write_durably(self._snapshot_path, sink.getvalue().to_pybytes())
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        with store_errors("writing the manifest's snapshot", self._folder):
+            self._layout.files.write(self._snapshot, memoryview(sink.getvalue()))
 
     @property
-    def _folder(self) -> Path:
-        return self._layout.lancedb / f"{TABLE}.lance"
+    def _folder(self) -> str:
+        """Where the table lies, for messages."""
+        return self._layout.files.where(self._layout.table(TABLE))
 
     @property
-    def _snapshot_path(self) -> Path:
-        return self._layout.lancedb / "files.arrow"
+    def _snapshot(self) -> str:
+        return f"{self._layout.database}/files.arrow"
 
     @property
     def _table(self) -> Any:
         if self._handle is None:
-            import lancedb
-
             with store_errors("opening the manifest", self._folder):
-                database = lancedb.connect(str(self._layout.lancedb))
+                database = connect(self._layout)
                 exists = self.exists()
                 self._handle = (
                     database.open_table(TABLE) if exists else database.create_table(TABLE, schema=FILES_SCHEMA)
@@ -127,13 +126,12 @@ class Manifest:
         return self._handle
 
     def _version(self) -> str:
-        """Names the table's newest version without opening it: Lance lists newest first."""
-        return min((file.name for file in (self._folder / "_versions").glob("*.manifest")), default="")
+        """Names the table's newest version without opening it."""
+        return (self._layout.newest_version(TABLE) or ("", ""))[0]
 
     def _read_snapshot(self) -> pa.Table | None:
         try:
-            with pa.memory_map(str(self._snapshot_path)) as source:
-                table = pa.ipc.open_file(source).read_all()
+            table = pa.ipc.open_file(self._layout.files.read(self._snapshot)).read_all()
         except (OSError, pa.ArrowInvalid):
             return None
         fresh = (table.schema.metadata or {}).get(_STAMP, b"").decode() == self._version()

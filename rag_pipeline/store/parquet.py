@@ -6,112 +6,141 @@ nothing of which rows are current: the manifest says that.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rag_pipeline.errors import StoreError
-from rag_pipeline.store import Layout, store_errors, sync_folder
+from rag_pipeline.store import LOG, Layout, store_errors
+from rag_pipeline.store.files import Files, read_ahead
 
 _EMBEDDING = b"rag_pipeline.embedding"
-_TEMP_PREFIX = ".tmp-"
 
 
-def write_part(folder: Path, table: pa.Table, embedding: str) -> str:
-    """Writes rows as one durable part; `embedding` (JSON of the model) goes into its footer.
+def write_part(files: Files, folder: str, table: pa.Table, embedding: str) -> str:
+    """Writes rows as one durable part in a folder; `embedding` (JSON of the model) goes into its footer.
 
     Returns:
         The part's name within the log, ``run=<id>/part-<unique>-<hash of its footer>.parquet``: pages have
         checksums of their own, and the name vouches for the footer.
 
     Raises:
-        StoreError: The disk refused; no part of that name exists then.
+        StoreError: The place refused; no part of that name exists then.
     """
-    unique = uuid.uuid4().hex[:16]
-    temp = folder / f"{_TEMP_PREFIX}part-{unique}"
-    table = table.replace_schema_metadata({_EMBEDDING: embedding.encode()})
-    with store_errors("writing a Parquet part", folder):
-        try:
-            with temp.open("wb") as handle:
-                pq.write_table(
-                    table,
-                    handle,
-                    compression="zstd",
-                    compression_level=1,
-                    use_dictionary=False,
-                    column_encoding={"vector.list.element": "BYTE_STREAM_SPLIT"},
-                    write_page_checksum=True,
-                )
-                handle.flush()
-                os.fsync(handle.fileno())
-            final = folder / f"part-{unique}-{_footer_hash(temp)}.parquet"
-            temp.rename(final)
-            sync_folder(folder)
-        finally:
-            temp.unlink(missing_ok=True)
-    return f"{folder.name}/{final.name}"
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata({_EMBEDDING: embedding.encode()}),
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        column_encoding={"vector.list.element": "BYTE_STREAM_SPLIT"},
+        write_page_checksum=True,
+    )
+    data = sink.getvalue()
+    name = f"part-{uuid.uuid4().hex[:16]}-{_footer_hash(pa.BufferReader(data))}.parquet"
+    with store_errors("writing a Parquet part", files.where(folder)):
+        files.write(f"{folder}/{name}" if folder else name, memoryview(data))
+    return f"{folder.removeprefix(LOG + '/')}/{name}"
 
 
-def _footer_hash(file: Path) -> str:
+def _footer_hash(handle: pa.NativeFile) -> str:
     """Hashes a Parquet file's footer, its length and its closing mark."""
-    with file.open("rb") as handle:
-        handle.seek(-8, os.SEEK_END)
-        length = int.from_bytes(handle.read(4), "little")
-        handle.seek(-min(length + 8, file.stat().st_size), os.SEEK_END)
-        return hashlib.blake2b(handle.read(), digest_size=8).hexdigest()
+    size = handle.size()
+    handle.seek(max(0, size - 8))
+    length = int.from_bytes(handle.read(4), "little")
+    handle.seek(max(0, size - length - 8))
+    return hashlib.blake2b(handle.read(), digest_size=8).hexdigest()
 
 
 def read_part(layout: Layout, part: str, columns: list[str] | None = None) -> pa.Table:
-    """Reads a part, its checksums verified.
+    """Reads a part, its checksums verified; the schema's metadata is that of the footer.
 
     Raises:
         StoreError: The part is gone or damaged.
     """
-    path = layout.parquet / part
-    with store_errors("reading a Parquet part", path):
-        if _footer_hash(path) != path.stem.rsplit("-", 1)[-1]:
-            raise StoreError(f"{path}: damaged: its footer is not the one that was written; run `rag-pipeline repair`")
-        return pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+    name = f"{LOG}/{part}"
+    where = layout.files.where(name)
+    with store_errors("reading a Parquet part", where), layout.files.open(name) as handle:
+        if not _vouched(handle, part):
+            raise StoreError(f"{where}: damaged: its footer is not the one that was written; run `rag-pipeline repair`")
+        return _read(handle, columns)
+
+
+def read_parts(
+    layout: Layout, parts: Iterable[str], columns: list[str] | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Reads parts one after the other, the next ones ahead; see `read_part`."""
+    return read_ahead(lambda part: read_part(layout, part, columns), parts)
+
+
+def is_damaged(layout: Layout, part: str) -> bool:
+    """Whether a part cannot be read for good.
+
+    Raises:
+        StoreError: The place does not answer, which says nothing of the part.
+    """
+    try:
+        handle = pa.BufferReader(layout.files.read(f"{LOG}/{part}"))
+        if not _vouched(handle, part):
+            return True
+        _read(handle, None)
+    except (OSError, ValueError):  # what a disk and Arrow raise; S3 that does not answer is a StoreError
+        return True
+    return False
+
+
+def _vouched(handle: pa.NativeFile, part: str) -> bool:
+    return _footer_hash(handle) == part.removesuffix(".parquet").rsplit("-", 1)[-1]
+
+
+def _read(handle: pa.NativeFile, columns: list[str] | None) -> pa.Table:
+    return pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=True).read(columns=columns)
 
 
 def part_embedding(layout: Layout, part: str) -> dict[str, Any]:
     """The model of a part's vectors as its footer records it; see `embedding.model.Model.to_json`."""
-    path = layout.parquet / part
-    with store_errors("reading a Parquet part", path):
-        metadata = pq.read_schema(path).metadata or {}
-    return dict(json.loads(metadata.get(_EMBEDDING, b"{}")))
+    name = f"{LOG}/{part}"
+    with store_errors("reading a Parquet part", layout.files.where(name)), layout.files.open(name) as handle:
+        return embedding_of(pq.read_schema(handle))
+
+
+def embedding_of(schema: pa.Schema) -> dict[str, Any]:
+    """The model that a part's schema records."""
+    return dict(json.loads((schema.metadata or {}).get(_EMBEDDING, b"{}")))
 
 
 def delete_part(layout: Layout, part: str) -> None:
     """Removes a part, and its run's folder with the last one."""
-    path = layout.parquet / part
-    with store_errors("deleting a Parquet part", path):
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
+    with store_errors("deleting a Parquet part", layout.files.where(f"{LOG}/{part}")):
+        layout.files.delete([f"{LOG}/{part}"])
 
 
 def list_parts(layout: Layout) -> Iterator[str]:
     """Names of all parts, oldest run first."""
-    for folder in sorted(layout.parquet.glob("run=*")):
-        for file in sorted(folder.glob("part-*.parquet")):
-            yield f"{folder.name}/{file.name}"
+    return (f"{run}/{name}" for run, name in log_files(layout, "part-"))
 
 
-def list_temporary(layout: Layout) -> list[Path]:
+def log_files(layout: Layout, prefix: str) -> list[tuple[str, str]]:
+    """Folder (``run=<id>``) and name of the log's Parquet files whose name begins so, oldest run first."""
+    paths = (file.name.split("/") for file in layout.files.walk(f"{LOG}/run="))
+    return sorted(
+        (path[1], path[2])
+        for path in paths
+        if len(path) == 3 and path[2].startswith(prefix) and path[2].endswith(".parquet")
+    )
+
+
+def list_temporary(layout: Layout) -> list[str]:
     """What a killed writer left half-written."""
-    return [*layout.parquet.glob(f"run=*/{_TEMP_PREFIX}*"), *layout.root.glob(f"*/{_TEMP_PREFIX}*")]
+    return [layout.files.where(name) for name in layout.files.temporary()]
 
 
 def sweep_temporary(layout: Layout) -> None:
     """Deletes what a killed writer left half-written. Needs the writer's lock."""
-    for file in list_temporary(layout):
-        file.unlink(missing_ok=True)
+    layout.files.delete(layout.files.temporary())

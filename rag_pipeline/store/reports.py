@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from rag_pipeline.errors import EXIT_DELETES_WITHHELD, EXIT_FILES_FAILED
 from rag_pipeline.records import Plan, Report, count_states, is_failure
-from rag_pipeline.store import Layout, write_durably
+from rag_pipeline.store import LOG, RUNS, Layout, store_errors
 
+_STARTED = ".started"
 _IDLE_SHARE = 0.1  # engines that wait less than this are what the run waits for
+
+
+def note_start(layout: Layout, run_id: str) -> None:
+    """Notes that a run begins to change the index, until its report says that it ended."""
+    name = f"{RUNS}/{run_id}{_STARTED}"
+    with store_errors("noting the run's start", layout.files.where(name)):
+        layout.files.write(name, b"")
 
 
 def write_report(layout: Layout, report: Report) -> None:
     """Writes a run's report as JSON, whole or not at all."""
-    write_durably(layout.runs / f"{report.run_id}.json", report_json(report).encode())
+    name = f"{RUNS}/{report.run_id}.json"
+    with store_errors("writing the report", layout.files.where(name)):
+        layout.files.write(name, report_json(report).encode())
+        layout.files.delete([f"{RUNS}/{report.run_id}{_STARTED}"])
 
 
 def complete_report(report: Report, plan: Plan, states: Mapping[str, tuple[str, str]], seconds: float) -> None:
@@ -65,17 +76,25 @@ def report_json(report: Report) -> str:
 
 def load_reports(layout: Layout) -> list[dict[str, Any]]:
     """All reports, oldest first; one that cannot be read is left out."""
-    reports = []
-    for file in sorted(layout.runs.glob("*.json")):
+    return list(newest_reports(layout))[::-1]
+
+
+def newest_reports(layout: Layout) -> Iterator[dict[str, Any]]:
+    """The reports, newest first, each read when it is asked for; one that cannot be read is left out."""
+    names = [file.name for file in layout.files.walk(f"{RUNS}/") if file.name.endswith(".json")]
+    for name in sorted(names, reverse=True):
         try:
-            reports.append(json.loads(file.read_text(encoding="utf-8")))
+            yield json.loads(layout.files.read(name))
         except (OSError, ValueError):
             continue
-    return reports
 
 
 def unfinished_runs(layout: Layout) -> list[str]:
-    """Runs that wrote parts but never their report: killed, or still under way."""
-    reported = {file.stem for file in layout.runs.glob("*.json")}
-    started = [folder.name.removeprefix("run=") for folder in sorted(layout.parquet.glob("run=*"))]
-    return [run_id for run_id in started if run_id not in reported]
+    """Runs that began to change the index and never wrote their report: killed, or still under way."""
+    logged = {file.name.split("/")[1].removeprefix("run=") for file in layout.files.walk(f"{LOG}/run=")}
+    notes = [file.name.removeprefix(f"{RUNS}/") for file in layout.files.walk(f"{RUNS}/")]
+    return sorted((logged | _without(_STARTED, notes)) - _without(".json", notes))
+
+
+def _without(suffix: str, names: Iterable[str]) -> set[str]:
+    return {name.removesuffix(suffix) for name in names if name.endswith(suffix)}

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rag_pipeline.schema import from_vectors
 from rag_pipeline.store import Layout
-from rag_pipeline.store.parquet import list_parts, part_embedding, read_part
+from rag_pipeline.store.parquet import embedding_of, list_parts, read_part, read_parts
 
 MISSING = np.uint64(2**64 - 1)
 
@@ -69,9 +69,9 @@ class VectorIndex:
     def of_log(cls, layout: Layout, embedding_fingerprint: str) -> VectorIndex:
         """Indexes every vector of one fingerprint that the log holds, of finished and of killed runs."""
         index = cls(layout)
-        for part in list_parts(layout):
-            if part_embedding(layout, part).get("fingerprint") == embedding_fingerprint:
-                index.add_part(part, to_keys(read_part(layout, part, ["prompt_hash"]).column(0)))
+        for part, table in read_parts(layout, list_parts(layout), ["prompt_hash"]):
+            if embedding_of(table.schema).get("fingerprint") == embedding_fingerprint:
+                index.add_part(part, to_keys(table.column(0)))
         return index
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """The embedding stage beside its peers, on the same chunks, one after another in one run.
 
 usage: .venv/bin/python scripts/bench/embed_stage.py [FOLDER] [--chunks N] [--gpu] [--ways WAY ...] [--rounds N]
-       [--model DIR] [--replicas N]
+       [--model DIR] [--replicas N] [--batch-rows N] [--args JSON]
 
 Takes FOLDER's chunks, or N synthetic ones of 153 tokens, and embeds them in a fresh process a way:
 
@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--model")
     parser.add_argument("--replicas", type=int)
-    parser.add_argument("--args", default="{}", help="engine_args, as JSON")
+    parser.add_argument("--args", default="{}", help="runtime.engine_args, as JSON")
+    parser.add_argument("--batch-rows", type=int, help="runtime.embed_batch_rows; default: auto")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -90,12 +91,14 @@ def main() -> None:
 
 def config_of(args: argparse.Namespace) -> Config:
     """What the arguments say, as the product's own settings."""
-    embedding: dict[str, Any] = {"engine_args": json.loads(args.args)}
+    embedding: dict[str, Any] = {}
     if args.model:
         embedding |= {"model": args.model, "dtype": "bfloat16" if args.gpu else "float32"}
         if not list(Path(args.model).glob("*.safetensors")):
-            embedding["engine_args"]["load_format"] = "dummy"
-    runtime = {"replicas": args.replicas} if args.replicas else {}
+            embedding["engine_args"] = {"load_format": "dummy"}
+    runtime: dict[str, Any] = {"engine_args": json.loads(args.args)}
+    runtime |= {"replicas": args.replicas} if args.replicas else {}
+    runtime |= {"embed_batch_rows": args.batch_rows} if args.batch_rows else {}
     return Config.model_validate({"recipe": {"embedding": embedding}, "runtime": runtime})
 
 
@@ -154,12 +157,18 @@ def on_dataset(config: Config, table: pa.Table, engine: str) -> Times:
     with ray_session(config, verbose=False):
         blocks = [table.slice(first, 512) for first in range(0, table.num_rows, 512)]
         dataset = embed(ray.data.from_arrow(blocks), load_model(embedding), embedding, config.runtime)
+        receipts = dataset.map_batches(receipt, batch_size=None, batch_format="pyarrow", num_cpus=0.1)
         busy, chunks = BusyTime(), 0
-        for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            for span in set(zip(block["engine_start"].to_pylist(), block["engine_end"].to_pylist(), strict=True)):
-                busy.add(*span)
-            chunks += block.num_rows
+        for row in receipts.iter_rows():
+            busy.add(row["start"], row["end"])
+            chunks += row["chunks"]
     return chunks, 0.0, busy.seconds
+
+
+def receipt(block: pa.Table) -> pa.Table:
+    """What the driver hears of a block whose vectors stay in the workers, as in a run."""
+    start, end = pa.compute.min(block["engine_start"]).as_py(), pa.compute.max(block["engine_end"]).as_py()
+    return pa.table({"start": [start], "end": [end], "chunks": [len(block["vector"].drop_null())]})
 
 
 def documented(config: Config, texts: list[str], gpu: bool) -> Times:
@@ -203,7 +212,7 @@ def alone(
 
     embedding = config.recipe.embedding
     model = load_model(embedding)
-    arguments = engine_kwargs(model, embedding, on_gpu=gpu)
+    arguments = engine_kwargs(model, embedding, config.runtime, on_gpu=gpu)
     if count > 1:
         arguments["gpu_memory_utilization"] = round(0.9 / count, 3)
     engine = LLM(model=model.path, runner="pooling", **arguments)

@@ -42,7 +42,9 @@ def main() -> None:
     layout = Layout.at(args.at or tempfile.mkdtemp())
     layout.make()
     config = Config.model_validate({"output": str(layout.root)})
-    if not ChunkTable.exists(layout):
+    if ChunkTable.exists(layout):
+        ChunkTable.open(layout).upkeep(config.runtime)  # its index may be one of other settings
+    else:
         build(ChunkTable.open(Layout.at(args.index)), layout, args.rows, args.add, config)
     searcher = Searcher(config)
     table = searcher.table()

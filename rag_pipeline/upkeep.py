@@ -1,0 +1,46 @@
+"""Upkeep of the table: here where little is new, else in a process of its own, whose memory goes when it ends.
+
+Indexing and compacting many rows takes memory that LanceDB's process keeps; a run's own stays small this way. The
+caller waits for it: the table has one writer. Knows nothing of runs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+from rag_pipeline.config import RuntimeConfig
+from rag_pipeline.errors import StoreError
+from rag_pipeline.isolation import die_with
+from rag_pipeline.store import Layout
+from rag_pipeline.store.lance import ChunkTable
+from rag_pipeline.store.lock import check_lock
+
+
+def look_after(table: ChunkTable, layout: Layout, settings: RuntimeConfig, new_rows: int) -> None:
+    """Runs `ChunkTable.upkeep` after so many new rows; apart from `runtime.upkeep_rows` on.
+
+    Raises:
+        LockedError: The writer's lock was lost.
+        StoreError: It failed; no row is lost by that.
+    """
+    if new_rows < settings.upkeep_rows:
+        table.upkeep(settings)
+        return
+    check_lock(layout)
+    command = [sys.executable, "-c", "from rag_pipeline.upkeep import serve; serve()"]
+    task = pickle.dumps((layout, settings, os.getpid()))
+    done = subprocess.run(command, input=task, capture_output=True, check=False)
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().split("\n")[-1][:300]
+        raise StoreError(f"{layout.lancedb}: looking after the table failed: {reason or done.returncode}; run again")
+    table.refresh()
+
+
+def serve() -> None:
+    """The process of its own: reads its task from stdin and does it; its last line of stderr says why it failed."""
+    layout, settings, parent = pickle.loads(sys.stdin.buffer.read())
+    die_with(parent)
+    ChunkTable.open(layout).upkeep(settings)

@@ -1,0 +1,58 @@
+"""What engines are started with, and how large a model is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
+from rag_pipeline.embedding import engine_args
+from rag_pipeline.embedding.model import load_model
+from rag_pipeline.embedding.size import Size, computed, model_size
+
+MODEL = load_model(EmbeddingConfig())
+
+
+def test_arguments_of_the_runtime_reach_the_engine_and_leave_the_fingerprint_alone() -> None:
+    """What cannot change a vector is passed to vLLM too, and wins, without making a table's vectors old."""
+    recipe = EmbeddingConfig(engine_args={"max_num_seqs": 8, "quantization": "fp8"})
+    runtime = RuntimeConfig(engine_args={"max_num_seqs": 16, "gpu_memory_utilization": 0.5})
+    model = load_model(recipe)
+    arguments = engine_args.engine_kwargs(model, recipe, runtime, on_gpu=False)
+    assert (arguments["max_num_seqs"], arguments["gpu_memory_utilization"], arguments["quantization"]) == (
+        16,
+        0.5,
+        "fp8",
+    )
+    assert "gpu_memory_utilization" not in model.engine_args
+
+
+def test_a_models_size_is_that_of_its_weights() -> None:
+    """MiniLM multiplies every token with 10.6 million numbers: six layers of twelve squares of 384."""
+    size = model_size(MODEL)
+    assert (size.layers, size.width) == (6, 384)
+    assert size.matrix_parameters == pytest.approx(6 * 12 * 384**2, rel=0.01)
+    assert size.weight_bytes == pytest.approx(90.9e6, rel=0.01)
+    assert size.flops(tokens=100, chunks=1) == pytest.approx(100 * (2 * 6 * 12 * 384**2 + 4 * 6 * 384 * 100), rel=0.01)
+
+
+def test_a_model_without_weights_is_measured_by_its_config(tmp_path: Path) -> None:
+    """With `load_format: dummy` there is only a config: a BERT-large has 302 million numbers in its matrices."""
+    large = {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096, "vocab_size": 30522}
+    (tmp_path / "config.json").write_text(json.dumps(large))
+    size = model_size(replace(MODEL, path=str(tmp_path)))
+    assert size.matrix_parameters == 24 * 12 * 1024**2
+    assert size.weight_bytes == 2 * (size.matrix_parameters + 1024 * 30522)
+
+
+@pytest.mark.parametrize(
+    ("cards", "share"), [({"H200": 1}, 0.1011), ({"H200": 2}, 0.0506), ({"GPU": 1}, None), ({}, None)]
+)
+def test_computed_work_is_a_share_of_known_cards(cards: dict[str, int], share: float | None) -> None:
+    """A rate is always told, its share of the peak only where every card is known."""
+    found = computed(Size(0, 50_000_000, 0, 0), tokens=1_000_000, chunks=10_000, seconds=1.0, accelerators=cards)
+    assert found.get("peak_share") == share
+    assert found["model_tflops"] == 100.0
