@@ -73,7 +73,6 @@ class Committer:
         self._made = VectorIndex(job.layout)  # vectors of this run, for twins
         self._refused: dict[str, str] = {}  # prompt hash -> why the engine refused it
         self._last_commit = time.monotonic() - runtime.commit_interval_s
-        self._cared_for = 0  # rows of this run that the last upkeep saw
         self.engine = BusyTime()
         self.committed: set[str] = set()
         self.states: dict[str, tuple[str, str]] = {}  # path -> state and reason, of files committed in this run
@@ -154,24 +153,17 @@ class Committer:
         self._last_commit = time.monotonic()
         self.committed.update(group)
         self.states.update((row.path, (row.state, row.reason)) for row in manifest_rows)
-        if self._new_rows >= max(self._runtime.upkeep_rows, self._cared_for // 2):
-            self.look_after_table()
         return len(group)
 
     def look_after_table(self) -> None:
-        """Compacts and indexes what is new: now and then while engines work on, and at the end of a run.
+        """Compacts and indexes what is new, at the end of a run.
 
         Raises:
             StoreError: It failed; all that is committed stays.
         """
-        started = time.perf_counter()
-        look_after(self._table, self._job.layout, self._runtime, self._new_rows)
-        self._report.add_stage("upkeep", time.perf_counter() - started, self._new_rows)
-        self._cared_for += self._new_rows
-
-    @property
-    def _new_rows(self) -> int:
-        return self._report.chunks["written"] - self._cared_for
+        started, rows = time.perf_counter(), self._report.chunks["written"]
+        look_after(self._table, self._job.layout, self._runtime, rows)
+        self._report.add_stage("upkeep", time.perf_counter() - started, rows)
 
     def finish(self) -> list[str]:
         """Commits the rest; returns the doc ids of files of which chunks never arrived.

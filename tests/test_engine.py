@@ -83,7 +83,7 @@ def test_vectors_equal_sentence_transformers(
 
 def test_the_model_is_recorded_on_the_table(real_index: tuple[Path, Report]) -> None:
     """Model, revision, dimension, pooling, normalization and prefixes stand on the table itself."""
-    recorded = ChunkTable.open(Layout(real_index[0])).embedding
+    recorded = ChunkTable.open(Layout.at(real_index[0])).embedding
     model = load_model(EmbeddingConfig())
     assert recorded["name"] == "sentence-transformers/all-MiniLM-L6-v2"
     assert recorded["revision"] == model.revision and recorded["fingerprint"] == model.fingerprint

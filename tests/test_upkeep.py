@@ -1,4 +1,4 @@
-"""Upkeep of the table during a run and at its end, in a process of its own where much is new."""
+"""Upkeep of the table at the end of a run, in a process of its own where much is new."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from rag_pipeline.upkeep import look_after
 
 
 def test_a_long_run_looks_after_its_table_in_another_process(docs: Path, tmp_path: Path, index: Index) -> None:
-    """Each time so many rows are new they are indexed and compacted; what is committed afterwards joins them."""
+    """From so many new rows on they are indexed by another process, and this one sees what it did."""
     report = index(docs, runtime={"upkeep_rows": 1, "commit_rows": 1, "commit_interval_s": 0, "files_per_task": 1})
     rows = report.chunks["written"]
     assert report.stages["upkeep"]["rows"] == rows
-    table = ChunkTable.open(Layout(str(tmp_path / "index")))
+    assert report.versions["chunks"] == ChunkTable.open(Layout.at(tmp_path / "index")).version
+    table = ChunkTable.open(Layout.at(tmp_path / "index"))
     assert table.count() == rows
     assert table._tail("words") == 0
-    assert audit(Layout(str(tmp_path / "index"))) == []
+    assert audit(Layout.at(tmp_path / "index")) == []
     assert index(docs).chunks["written"] == 0
 
 
 def test_upkeep_that_fails_says_why(docs: Path, tmp_path: Path, index: Index) -> None:
     """The reason of the process that failed is this process's error; rows are as they were."""
     index(docs)
-    layout = Layout(str(tmp_path / "index"))
+    layout = Layout.at(tmp_path / "index")
     table = ChunkTable.open(layout)
     rows = table.count()
     with pytest.raises(StoreError, match=r"looking after the table failed: .*holds no table"):
-        look_after(table, Layout(str(tmp_path / "nowhere")), RuntimeConfig(upkeep_rows=1), rows)
+        look_after(table, Layout.at(tmp_path / "nowhere"), RuntimeConfig(upkeep_rows=1), rows)
     assert table.count() == rows
