@@ -24,7 +24,7 @@ from rag_pipeline.plan import RETRIED
 from rag_pipeline.records import ManifestRow, Report, Verdict
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
-from rag_pipeline.store.parquet import delete_part, list_parts, read_part
+from rag_pipeline.store.parquet import delete_part, list_parts, read_parts
 from rag_pipeline.store.vectors import VectorIndex, fetch_vectors
 from rag_pipeline.tasks import Job, from_ipc, ordinals_by_doc, write_rows
 from rag_pipeline.upkeep import look_after
@@ -216,8 +216,8 @@ class Committer:
         wanted = pa.array(list(docs))
         doubled = any(pending.doubled for pending in docs.values())
         seen: set[str] = set()
-        for part in dict.fromkeys(part for pending in docs.values() for part in pending.parts):
-            rows = read_part(self._job.layout, part)
+        parts = dict.fromkeys(part for pending in docs.values() for part in pending.parts)
+        for _, rows in read_parts(self._job.layout, parts):
             rows = rows.filter(pc.is_in(rows["doc_id"], wanted))
             if doubled:
                 fresh = [chunk_id not in seen for chunk_id in rows["chunk_id"].to_pylist()]

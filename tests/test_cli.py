@@ -244,9 +244,9 @@ def test_the_example_configs_are_valid(name: str, capsys: pytest.CaptureFixture[
 
 
 def test_every_example_config_is_tested() -> None:
-    """No config is left out of the test above."""
+    """No config is left out of the test above; files that start clusters have tests of their own."""
     folder = Path(__file__).parent.parent / "configs"
-    assert {file.name for file in folder.iterdir()} == {"cpu.yaml", "gpu.yaml", "s3.yaml"}
+    assert {file.name for file in folder.iterdir() if file.is_file()} == {"cpu.yaml", "gpu.yaml", "s3.yaml"}
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def _command(commands: Any, name: str, run: _Command, text: str) -> argparse.Arg
 
 def _on_index(commands: Any, name: str, run: _Command, text: str) -> argparse.ArgumentParser:
     added = _command(commands, name, run, text)
-    added.add_argument("--index", metavar="DIR", help="where the index is (default: the config's, else ./index)")
+    added.add_argument("--index", metavar="DIR", help="a folder or s3:// prefix (default: the config's, else ./index)")
     added.add_argument("-c", "--config", metavar="FILE", help="a YAML config")
     return added
 

@@ -28,7 +28,7 @@ from rag_pipeline.server.models import (
     SearchRequest,
     StatusAnswer,
 )
-from rag_pipeline.store.reports import load_reports
+from rag_pipeline.store.reports import newest_reports
 
 _PAGE = Path(__file__).parent / "page"
 _MAX_INPUTS = 256
@@ -93,7 +93,6 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
     def status() -> StatusAnswer:
         """What is indexed, what is not and why, and the report of the last run."""
         table, rows = searcher.table(), searcher.files.rows().values()
-        reports = load_reports(searcher.layout)
         return StatusAnswer(
             version=table.version,
             chunks=table.count(),
@@ -102,7 +101,7 @@ def _add_search(app: FastAPI, searcher: Searcher) -> None:
             rejects=[
                 {"path": row.path, "state": row.state, "reason": row.reason} for row in rows if row.state != "indexed"
             ],
-            last_run=reports[-1] if reports else {},
+            last_run=next(newest_reports(searcher.layout), {}),
         )
 
 
