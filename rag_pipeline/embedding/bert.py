@@ -91,7 +91,7 @@ class _Graph:
 
     def add_layers(self, layers: int, heads: int) -> None:
         """Adds the norm of the embeddings and all layers."""
-        hidden = self._add("LayerNormalization", "tokens", *self._norm("embeddings"), domain="", epsilon=self._epsilon)
+        hidden = self._norm("tokens", "embeddings")
         for layer in range(layers):
             name = f"encoder.layer.{layer}"
             parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
@@ -122,11 +122,13 @@ class _Graph:
         return self._add("FusedMatMul", values, self._constant(f"{name}.weight"), transB=1)
 
     def _add_and_norm(self, values: str, skipped: str, name: str) -> str:
-        product, bias = self._product(values, f"{name}.dense"), self._constant(f"{name}.dense.bias")
-        return self._add("SkipLayerNormalization", product, skipped, *self._norm(name), bias, epsilon=self._epsilon)
+        product = self._product(values, f"{name}.dense")
+        total = self._add("Add", product, self._constant(f"{name}.dense.bias"), domain="")
+        return self._norm(self._add("Add", total, skipped, domain=""), name)  # faster than the one operator of _FUSED
 
-    def _norm(self, name: str) -> list[str]:
-        return [self._constant(f"{name}.LayerNorm.{part}") for part in ("weight", "bias")]
+    def _norm(self, values: str, name: str) -> str:
+        parts = [self._constant(f"{name}.LayerNorm.{part}") for part in ("weight", "bias")]
+        return self._add("LayerNormalization", values, *parts, domain="", epsilon=self._epsilon)
 
     def _constant(self, name: str, value: np.ndarray | None = None) -> str:
         self.constants[name] = np.ascontiguousarray(self._weights[name] if value is None else value)

@@ -105,13 +105,14 @@ class Searcher:
         _check_question(text, k, mode, neighbours)
         table = table or self.table()
         where = filters.to_sql(self.files.rows() if filters.needs_files else {})
-        rows = table.count()
+        rows = table.rows
         k = min(k, rows)
         if not rows:
             return []
         wanted = max(k, _RERANK_DEPTH) if rerank else k
         depth = min(max(_DEPTH, 2 * wanted), rows) if mode == "hybrid" or group else wanted
-        columns = ["doc_id"] if group else []
+        complete = depth == wanted  # every candidate will be cited: read at once what hits cite
+        columns = _COLUMNS if complete else ["doc_id"] if group else []
         while True:
             candidates = fuse(lists := self._lists(table, text, mode, depth, where, columns))
             candidates = first_of_each_document(candidates) if group else candidates
@@ -119,7 +120,8 @@ class Searcher:
                 break
             depth = min(4 * depth, rows)
         candidates = candidates[:wanted]
-        _complete(table, candidates)
+        if not complete:
+            _complete(table, candidates)
         if rerank:
             from rag_pipeline.search.rerank import reorder
 

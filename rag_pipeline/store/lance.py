@@ -134,6 +134,11 @@ class ChunkTable:
         """Rows of the current version."""
         return int(self._table.count_rows())
 
+    @functools.cached_property
+    def rows(self) -> int:
+        """Rows of the version a reader's handle stays at, counted once: a count costs a question 0.3 ms."""
+        return self.count()
+
     def run_of_doc(self) -> dict[str, str]:
         """Files that have rows, and the run that wrote them."""
         if not self.count():
@@ -232,14 +237,14 @@ class ChunkTable:
         Raises:
             ConfigError: The filter is not a SQL expression over the table's columns.
         """
-        query = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
+        query = self._query().nearest_to(vector).column("vector").distance_type("cosine")
         if self._is_trained is None:
             self._is_trained = self._trained_rows > 0
         if self._is_trained:
-            query = query.minimum_nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(1, _RANKED_EXACTLY // k))
+            query = query.nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(1, _RANKED_EXACTLY // k))
         else:
             query = query.bypass_vector_index()
-        return _answer(query.select([*columns, "_distance"]).limit(k).with_row_id(True), where)
+        return _answer(query.select([*columns, "_distance"]).limit(k).with_row_id(), where)
 
     def matching(self, text: str, k: int, where: str | None, columns: list[str]) -> pa.Table:
         """The k rows whose words match best by BM25, best first, filtered before they are ranked.
@@ -249,8 +254,12 @@ class ChunkTable:
         """
         from lancedb.query import MatchQuery
 
-        query = self._table.search(MatchQuery(text, "text"), query_type="fts")
-        return _answer(query.select([*columns, "_score"]).limit(k).with_row_id(True), where)
+        query = self._query().nearest_to_text(MatchQuery(text, "text"))
+        return _answer(query.select([*columns, "_score"]).limit(k).with_row_id(), where)
+
+    def _query(self) -> Any:
+        """A query of LanceDB's asynchronous kind: the other one asks its thread five times, which takes 1 ms longer."""
+        return self._table._table.query()
 
     def take(self, row_ids: list[int], columns: list[str]) -> pa.Table:
         """Rows by the `_rowid` that `nearest` and `matching` of this version gave, in no order."""
@@ -262,15 +271,18 @@ class ChunkTable:
         Raises:
             ConfigError: The filter is not a SQL expression over the table's columns.
         """
-        return _answer(self._table.search().select(columns).limit(limit), where)
+        return _answer(self._query().select(columns).limit(limit), where)
 
 
 def _answer(query: Any, where: str | None) -> pa.Table:
+    """Runs a query, on its filtered rows only: a filter comes before the ranking."""
+    from lancedb.query import BaseQueryBuilder
+
     if where is None:
-        return query.to_arrow()
+        return BaseQueryBuilder(query).to_arrow()
     expression = checked_where(where)
     try:
-        return query.where(expression, prefilter=True).to_arrow()
+        return BaseQueryBuilder(query.where(expression)).to_arrow()
     except Exception as error:  # LanceDB has a type of its own for filters it did not expect
         reason = str(error).strip().split("\n")[0][:300]
         raise ConfigError(f"--where {where!r}: {reason}") from None
