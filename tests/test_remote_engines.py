@@ -20,6 +20,7 @@ from conftest import vllm_config
 
 from rag_pipeline import pipeline, schema
 from rag_pipeline.config import Config
+from rag_pipeline.embedding.endpoint import EndpointEngine
 from rag_pipeline.embedding.engine_args import engine_environment
 from rag_pipeline.embedding.model import Model, find_model, load_model
 from rag_pipeline.embedding.remote import PromptRefusedError, RemoteEngine
@@ -81,16 +82,18 @@ def assert_same_rows(report: Report, index: Path, real_index: tuple[Path, Report
 
 
 def test_vllm_s_own_server_is_an_engine(
-    notes: Path, tmp_path: Path, vllm_server: str, real_index: tuple[Path, Report]
+    notes: Path, tmp_path: Path, vllm_server: str, real_index: tuple[Path, Report], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Engine `openai` against vLLM's server gives the vectors of the engine in our actors; a wrong name is told."""
     index = tmp_path / "index"
     endpoint = {"url": vllm_server, "model": "minilm"}
     config = with_engine(vllm_config(notes, index), "openai", index, endpoint=endpoint)
     assert_same_rows(pipeline.index(config), index, real_index)
-    wrong = with_engine(config, "openai", tmp_path / "other", endpoint={**endpoint, "model": "nobody"})
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    row = {"kind": schema.EMBED, "prompt_hash": "0" * 32, "token_ids": [101, 102]}
     with pytest.raises(EmbeddingError, match=r"endpoint http://127.*nobody"):
-        pipeline.index(wrong)
+        wrong = EndpointEngine(load_model(config.recipe.embedding), vllm_server, "nobody", requests=1)
+        wrong(schema.rows_to_table([row], schema.stream_schema(384)))
 
 
 def test_a_ray_serve_deployment_is_an_engine(
@@ -98,16 +101,15 @@ def test_a_ray_serve_deployment_is_an_engine(
 ) -> None:
     """Engine `ray-serve` asks our deployment and gives the same vectors; another recipe than its own is refused."""
     serve = pytest.importorskip("ray.serve")
-    from rag_pipeline.embedding.ray_serve import app
+    from rag_pipeline.embedding.ray_serve import ServeEngine, app
 
     index = tmp_path / "index"
     config = with_engine(vllm_config(notes, index), "ray-serve", index, serve_app="test")
     serve.run(app({}), name="test", route_prefix=None)
     try:
         assert_same_rows(pipeline.index(config), index, real_index)
-        other = with_engine(vllm_config(notes, index, dtype="float16"), "ray-serve", tmp_path / "o", serve_app="test")
         with pytest.raises(EmbeddingError, match="makes vectors of fingerprint"):
-            pipeline.index(other)
+            ServeEngine(load_model(vllm_config(notes, index, dtype="float16").recipe.embedding), "test")
     finally:
         serve.shutdown()
 
