@@ -172,8 +172,8 @@ class Committer:
         work again may have made vectors that differ in their last bits.
         """
         self.commit()
-        for part in list_parts(self._job.layout):
-            if part.startswith(f"run={self._job.run_id}/") and part not in self._claimed:
+        for part in list_parts(self._job.layout, self._job.run_id):
+            if part not in self._claimed:
                 delete_part(self._job.layout, part)
         return list(self._pending)
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,42 @@ def _gpu_bytes() -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total)
     except Exception:  # no library, no driver, no device: all its own error types
         return 24 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Engines as they are to be started.
+
+    Attributes:
+        count: How many.
+        gpus_each: GPUs, or the share of one, that each is given; 0 on CPUs.
+        on_gpu: Whether they compute on GPUs.
+        arguments: Of each, as vLLM takes them.
+        environment: Variables of each one's process.
+    """
+
+    count: int
+    gpus_each: float
+    on_gpu: bool
+    arguments: dict[str, Any]
+    environment: dict[str, str]
+
+
+def plan_engines(model: Model, config: EmbeddingConfig, runtime: RuntimeConfig) -> Engines:
+    """What the nodes of the Ray session have room for; an engine on one GPU at most lives in its actor's process.
+
+    Raises:
+        ConfigError: As `count_gpus` and `count_engines`.
+    """
+    import ray
+
+    gpus = count_gpus(runtime)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    count, share = count_engines(model, config, runtime, gpus, nodes)
+    arguments = engine_kwargs(model, config, runtime, on_gpu=bool(gpus))
+    environment = engine_environment(on_gpu=bool(gpus))
+    if share <= 1:
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if 0 < share < 1:
+        arguments.setdefault("gpu_memory_utilization", round(0.9 * share, 3))
+    return Engines(count, share, bool(gpus), arguments, environment)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rag_pipeline.config import Config, RuntimeConfig, load_config
-from rag_pipeline.embedding.engine_args import count_engines, count_gpus, engine_environment, engine_kwargs
+from rag_pipeline.config import EmbeddingConfig, RuntimeConfig, load_config
+from rag_pipeline.embedding.engine_args import plan_engines
 from rag_pipeline.embedding.model import Model, load_model
 from rag_pipeline.embedding.remote import PromptRefusedError, RemoteEngine
 from rag_pipeline.errors import ConfigError, EmbeddingError
@@ -25,12 +25,11 @@ _REQUESTS = 2  # under way per replica: one in the engine, one on its way
 class Embedder:
     """One replica: a vLLM engine in its own process."""
 
-    def __init__(self, config: Config, on_gpu: bool) -> None:
+    def __init__(self, recipe: EmbeddingConfig, arguments: dict[str, Any]) -> None:
         from rag_pipeline.embedding.vllm import Engine
 
-        recipe = config.recipe.embedding
         self._model = load_model(recipe)
-        self._engine = Engine(self._model, engine_kwargs(self._model, recipe, config.runtime, on_gpu), None, True)
+        self._engine = Engine(self._model, arguments, None, True)
 
     def fingerprint(self) -> str:
         """The embedding fingerprint of what this replica makes."""
@@ -54,21 +53,20 @@ def app(args: dict[str, str]) -> Any:
     config = load_config(args.get("config"))
     if not ray.is_initialized():
         ray.init()
-    model, gpus = load_model(config.recipe.embedding), count_gpus(config.runtime)
-    replicas, share = count_engines(model, config.recipe.embedding, config.runtime, gpus, _nodes())
-    environment = {**engine_environment(on_gpu=bool(gpus)), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    if 0 < share < 1:
-        memory = {"gpu_memory_utilization": round(0.9 * share, 3), **config.runtime.engine_args}
-        runtime = config.runtime.model_copy(update={"engine_args": memory})
-        config = config.model_copy(update={"runtime": runtime})
+    recipe = config.recipe.embedding
+    engines = plan_engines(load_model(recipe), recipe, config.runtime)
     deployment = serve.deployment(
         Embedder,
         name=DEPLOYMENT,
-        num_replicas=replicas,
+        num_replicas=engines.count,
         max_ongoing_requests=_REQUESTS,
-        ray_actor_options={"num_cpus": 1, "num_gpus": share, "runtime_env": {"env_vars": environment}},
+        ray_actor_options={
+            "num_cpus": 1,
+            "num_gpus": engines.gpus_each,
+            "runtime_env": {"env_vars": engines.environment},
+        },
     )
-    return deployment.bind(config, bool(gpus))
+    return deployment.bind(recipe, engines.arguments)
 
 
 def embed_ray_serve(dataset: Any, model: Model, runtime: RuntimeConfig) -> Any:
@@ -127,9 +125,3 @@ class ServeEngine(RemoteEngine):
                 raise PromptRefusedError(made)
             return np.asarray(made)
         raise AssertionError
-
-
-def _nodes() -> list[dict[str, float]]:
-    import ray
-
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]

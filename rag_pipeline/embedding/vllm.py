@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
-from rag_pipeline.embedding.engine_args import block_rows, count_engines, count_gpus, engine_environment, engine_kwargs
+from rag_pipeline.embedding.engine_args import block_rows, plan_engines
 from rag_pipeline.embedding.golden import check_golden, golden_ids
 from rag_pipeline.embedding.model import Model, shorten
 from rag_pipeline.errors import EmbeddingError
@@ -34,26 +34,18 @@ def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: Run
     """
     import ray
 
-    gpus = count_gpus(runtime)
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    replicas, share = count_engines(model, config, runtime, gpus, nodes)
-    arguments = engine_kwargs(model, config, runtime, on_gpu=bool(gpus))
-    environment = engine_environment(on_gpu=bool(gpus))
-    if share <= 1:
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if 0 < share < 1:
-        arguments.setdefault("gpu_memory_utilization", round(0.9 * share, 3))
+    engines = plan_engines(model, config, runtime)
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}  # the node that is there till the end
     deaths = ray.remote(num_cpus=0, label_selector=here)(Deaths).remote()
     return dataset.map_batches(
         Engine,
-        fn_constructor_args=(model, arguments, deaths, start_now),
-        batch_size=block_rows(model, runtime, bool(gpus)),
+        fn_constructor_args=(model, engines.arguments, deaths, start_now),
+        batch_size=block_rows(model, runtime, engines.on_gpu),
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=replicas),
+        compute=ray.data.ActorPoolStrategy(size=engines.count),
         num_cpus=1,
-        num_gpus=share or None,
-        runtime_env={"env_vars": environment},
+        num_gpus=engines.gpus_each or None,
+        runtime_env={"env_vars": engines.environment},
     )
 
 

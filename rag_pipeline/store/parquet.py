@@ -121,14 +121,14 @@ def delete_part(layout: Layout, part: str) -> None:
         layout.files.delete([f"{LOG}/{part}"])
 
 
-def list_parts(layout: Layout) -> Iterator[str]:
-    """Names of all parts, oldest run first."""
-    return (f"{run}/{name}" for run, name in log_files(layout, "part-"))
+def list_parts(layout: Layout, run_id: str = "") -> Iterator[str]:
+    """Names of all parts, or of one run's, oldest run first."""
+    return (f"{run}/{name}" for run, name in log_files(layout, "part-", run_id))
 
 
-def log_files(layout: Layout, prefix: str) -> list[tuple[str, str]]:
+def log_files(layout: Layout, prefix: str, run_id: str = "") -> list[tuple[str, str]]:
     """Folder (``run=<id>``) and name of the log's Parquet files whose name begins so, oldest run first."""
-    paths = (file.name.split("/") for file in layout.files.walk(f"{LOG}/run="))
+    paths = (file.name.split("/") for file in layout.files.walk(f"{LOG}/run={run_id}"))
     return sorted(
         (path[1], path[2])
         for path in paths
