@@ -201,7 +201,7 @@ class RuntimeConfig(_Section):
     files_per_task: int = Field(16, ge=1, description="Files parsed by one Ray task.")
     parse_timeout_s: float = Field(60, gt=0, description="A file that takes its parser longer, twice: failed:timeout.")
     parse_memory_mb: int = Field(2048, ge=256, description="A file that takes its parser more, twice: failed:memory.")
-    commit_rows: int = Field(5000, ge=1, description="Commit finished files once they hold this many chunks ...")
+    commit_rows: int = Field(50_000, ge=1, description="Commit finished files once they hold this many chunks ...")
     commit_interval_s: float = Field(5, ge=0, description="... or this much time has passed.")
     compact_after_fragments: int = Field(32, ge=1, description="Compact the table when it has more fragments.")
     index_above_rows: int = Field(

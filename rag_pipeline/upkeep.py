@@ -32,7 +32,8 @@ def look_after(table: ChunkTable, layout: Layout, settings: RuntimeConfig, new_r
     check_lock(layout)
     command = [sys.executable, "-c", "from rag_pipeline.upkeep import serve; serve()"]
     task = pickle.dumps((layout, settings, os.getpid()))
-    done = subprocess.run(command, input=task, capture_output=True, check=False)
+    all_cores = {"LANCE_CPU_THREADS": str(len(os.sched_getaffinity(0)))}  # by itself it leaves two idle
+    done = subprocess.run(command, input=task, capture_output=True, check=False, env={**all_cores, **os.environ})
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().split("\n")[-1][:300]
         raise StoreError(f"{layout.lancedb}: looking after the table failed: {reason or done.returncode}; run again")

@@ -31,9 +31,9 @@ class StubEngine(Engine):
     def _start(self) -> None:
         self._engine = "up"
 
-    def _encode(self, prompts: list[dict[str, Any]]) -> np.ndarray:
+    def _encode(self, ids: list[list[int]]) -> np.ndarray:
         folder = Path(self._arguments["folder"])
-        first = [prompt["prompt_token_ids"][0] for prompt in prompts]
+        first = [one[0] for one in ids]
         if POISON in first:
             with (folder / "deaths").open("a") as log:
                 log.write(f"{len(first)}\n")

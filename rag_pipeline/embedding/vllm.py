@@ -18,6 +18,7 @@ import pyarrow as pa
 from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
 from rag_pipeline.embedding.engine_args import block_rows, plan_engines
+from rag_pipeline.embedding.engine_core import CoreEncoder
 from rag_pipeline.embedding.golden import check_golden, golden_ids
 from rag_pipeline.embedding.model import Model, shorten
 from rag_pipeline.errors import EmbeddingError
@@ -104,18 +105,17 @@ class Engine:
         if self._failure:
             raise self._failure
         ids = table["token_ids"].take(pa.array(rows)).to_pylist()
-        prompts = [{"prompt_token_ids": one} for one in ids]
         hashes = table["prompt_hash"].take(pa.array(rows)).to_pylist()
         started = time.time()
         refused = self._model.refuse_long(ids)
         order = np.argsort([len(one) for one in ids], kind="stable")
-        vectors = np.zeros((len(prompts), self._model.dimension), dtype=np.float32)
-        self._embed(prompts, hashes, order[: len(order) - len(refused)], vectors, refused)  # the longest come last
+        vectors = np.zeros((len(ids), self._model.dimension), dtype=np.float32)
+        self._embed(ids, hashes, order[: len(order) - len(refused)], vectors, refused)  # the longest come last
         return schema.put_results(table, rows, vectors, refused, started)
 
     def _embed(
         self,
-        prompts: list[dict[str, Any]],
+        prompts: list[list[int]],
         hashes: list[str],
         order: np.ndarray,
         vectors: np.ndarray,
@@ -133,7 +133,7 @@ class Engine:
                 for half in np.array_split(order, 2):
                     self._embed(prompts, hashes, half, vectors, refused, suspect=bool(deaths))
 
-    def _try(self, prompts: list[dict[str, Any]], order: np.ndarray, vectors: np.ndarray) -> str:
+    def _try(self, prompts: list[list[int]], order: np.ndarray, vectors: np.ndarray) -> str:
         """Embeds prompts in one call; returns why the engine refuses them, or nothing."""
         try:
             outputs = self._encode([prompts[number] for number in order])
@@ -151,15 +151,11 @@ class Engine:
         """
         if self._failure:
             raise self._failure
-        return self._encode([{"prompt_token_ids": one} for one in ids])
+        return self._encode(ids)
 
-    def _encode(self, prompts: list[dict[str, Any]]) -> np.ndarray:
+    def _encode(self, ids: list[list[int]]) -> np.ndarray:
         """One call of the engine; float32 [prompts, dimension]."""
-        import torch
-
-        outputs = self._engine.encode(prompts, pooling_task="embed", use_tqdm=False)
-        stacked = torch.stack([output.outputs.data for output in outputs])
-        return shorten(self._model, stacked.float().cpu().numpy())
+        return shorten(self._model, self._engine.encode(ids))
 
     def _leave_if_broken(self) -> None:
         """Ends this process when the engine no longer does what it could at its start: Ray puts up another."""
@@ -192,7 +188,7 @@ class Engine:
         try:
             from vllm import LLM
 
-            self._engine = LLM(model=self._model.path, runner="pooling", **self._arguments)
+            self._engine = CoreEncoder(LLM(model=self._model.path, runner="pooling", **self._arguments))
         except Exception as error:  # vLLM's failures have no common type
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             self._failure = EmbeddingError(f"the engine cannot start: {reason}; --verbose shows more")

@@ -181,13 +181,14 @@ class ChunkTable:
         """Compacts, prunes versions and keeps both indexes fresh, each by its threshold; readers go on meanwhile.
 
         The vector index is trained when the table reaches `index_above_rows`, takes in new rows when they are
-        more than `index_tail_share`, and is trained anew when the table has doubled since. The text index, made
-        here for tables that lack it, takes in new rows when they are more than that share or `_TEXT_TAIL`.
+        more than `index_tail_share`, and is trained anew when the table has doubled since. The text index takes in
+        new rows when they are more than that share or `_TEXT_TAIL`, and is made anew, which all cores share, when
+        they are more than half of the table.
         """
         keep = timedelta(days=settings.keep_days)
         with committing("looking after the table", self._layout):
             rows = self.count()
-            if not self.has_text_index:
+            if not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2:
                 self._index_text()
             if rows >= max(settings.index_above_rows, 2 * self._trained_rows):
                 self._train()

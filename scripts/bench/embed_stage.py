@@ -9,7 +9,7 @@ stage         our default: in-process vLLM actors on a Ray Dataset of the stream
 ray-llm       the same seam over ray.data.llm's processor, token ids in
 documented    ray.data.llm's processor as its documentation shows it: text in, batch_size 32
 text, ids     `vllm.LLM.embed` alone, in its default processes, with texts or token ids
-inproc        `vllm.LLM.encode` alone with token ids, in one process
+inproc        the stage's engine alone, token ids in, in one process without Ray
 ceiling       as many such processes as the stage has actors, each with its share of the chunks
 st            sentence-transformers, batch 256
 
@@ -32,7 +32,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from growth import WORDS_PER_CHUNK, vocabulary
 
@@ -41,6 +40,7 @@ from rag_pipeline.commit import BusyTime
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.engine_args import count_engines, engine_environment, engine_kwargs
+from rag_pipeline.embedding.engine_core import CoreEncoder
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
 from rag_pipeline.pipeline import prepare
@@ -203,7 +203,7 @@ def documented(config: Config, texts: list[str], gpu: bool) -> Times:
 def alone(
     config: Config, table: pa.Table, texts: list[str] | None, gpu: bool, share: str = "0/1", one: bool = False
 ) -> Times:
-    """`vllm.LLM` by itself, warm; `one`: in one process, by `encode`."""
+    """`vllm.LLM` by itself, warm; `one`: in one process, by its engine core as the stage does."""
     os.environ.update(engine_environment(on_gpu=gpu))
     number, count = map(int, share.split("/"))
     if one:
@@ -216,18 +216,15 @@ def alone(
     if count > 1:
         arguments["gpu_memory_utilization"] = round(0.9 / count, 3)
     engine = LLM(model=model.path, runner="pooling", **arguments)
-    prompts: list[Any] = texts or [{"prompt_token_ids": ids} for ids in table["token_ids"].to_pylist()]
-    prompts = prompts[number::count]
-    if one:
-        prompts.sort(key=lambda prompt: len(prompt["prompt_token_ids"]))
+    prompts: list[Any] = (texts or table["token_ids"].to_pylist())[number::count]
+    core = CoreEncoder(engine) if one else None
 
     def run(some: list[Any]) -> None:
-        if not one:
-            engine.embed(some, use_tqdm=False)
+        if core is None:
+            engine.embed(some if texts else [{"prompt_token_ids": ids} for ids in some], use_tqdm=False)
             return
         for first in range(0, len(some), 2048):
-            outputs = engine.encode(some[first : first + 2048], pooling_task="embed", use_tqdm=False)
-            np.stack([output.outputs.data.float().cpu().numpy() for output in outputs])
+            core.encode(sorted(some[first : first + 2048], key=len))
 
     run(prompts[:WARM_UP])
     if count > 1:
