@@ -29,7 +29,7 @@ from rag_pipeline.store.vectors import VectorIndex, fetch_vectors
 from rag_pipeline.tasks import Job, from_ipc, ordinals_by_doc, write_rows
 from rag_pipeline.upkeep import look_after
 
-_MAX_FILES_PER_COMMIT = 500
+_MAX_SWAPS_PER_COMMIT = 500  # files whose rows are replaced: a commit names each of them
 
 
 @dataclass(slots=True)
@@ -116,13 +116,16 @@ class Committer:
     @property
     def is_due(self) -> bool:
         """Whether enough is finished, or enough time has passed, for a commit."""
-        finished = [
-            pending.verdict.chunks for pending in self._pending.values() if pending.verdict and pending.complete
-        ]
+        finished = {
+            doc_id: pending.verdict.chunks
+            for doc_id, pending in self._pending.items()
+            if pending.verdict and pending.complete
+        }
         if not finished and not self._twins:
             return False
         waited = time.monotonic() - self._last_commit >= self._runtime.commit_interval_s
-        return waited or sum(finished) >= self._runtime.commit_rows or len(finished) >= _MAX_FILES_PER_COMMIT
+        swaps = len(self._has_rows.intersection(finished))
+        return waited or sum(finished.values()) >= self._runtime.commit_rows or swaps >= _MAX_SWAPS_PER_COMMIT
 
     def commit(self) -> int:
         """Commits every finished file.
