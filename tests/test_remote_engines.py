@@ -99,7 +99,7 @@ def test_vllm_s_own_server_is_an_engine(
 def test_a_ray_serve_deployment_is_an_engine(
     notes: Path, tmp_path: Path, real_index: tuple[Path, Report], ray_once: None
 ) -> None:
-    """Engine `ray-serve` asks our deployment and gives the same vectors; another recipe than its own is refused."""
+    """Engine `ray-serve` asks our deployment and gives the same vectors; what it cannot take it refuses, and goes on."""
     serve = pytest.importorskip("ray.serve")
     from rag_pipeline.embedding.ray_serve import ServeEngine, app
 
@@ -108,6 +108,11 @@ def test_a_ray_serve_deployment_is_an_engine(
     serve.run(app({}), name="test", route_prefix=None)
     try:
         assert_same_rows(pipeline.index(config), index, real_index)
+        embed = serve.get_app_handle("test").embed
+        good = embed.remote([[101, 2054, 102]]).result()
+        for bad, reason in (([], "0 tokens"), ([101] * 257, "257 tokens"), ([101, 10**6, 102], "index out of range")):
+            assert reason in embed.remote([[101, 2054, 102], bad]).result()
+            assert np.allclose(embed.remote([[101, 2054, 102]]).result(), good)
         with pytest.raises(EmbeddingError, match="makes vectors of fingerprint"):
             ServeEngine(load_model(vllm_config(notes, index, dtype="float16").recipe.embedding), "test")
     finally:
