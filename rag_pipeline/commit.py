@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_pipeline import schema
+from rag_pipeline.busy_time import BusyTime
 from rag_pipeline.config import RuntimeConfig
 from rag_pipeline.plan import RETRIED
 from rag_pipeline.records import ManifestRow, Report, Verdict
@@ -263,30 +264,3 @@ def to_manifest_row(verdict: Verdict, run_id: str) -> ManifestRow:
     facts = asdict(verdict)
     del facts["seconds"]
     return ManifestRow(**facts, run_id=run_id, indexed_at=datetime.now(UTC))
-
-
-class BusyTime:
-    """Wall time covered by at least one interval, kept as the few intervals that do not touch."""
-
-    def __init__(self) -> None:
-        self._spans: list[tuple[float, float]] = []
-
-    def add(self, start: float, end: float) -> None:
-        """Adds an interval, in seconds since any fixed moment."""
-        apart = []
-        for span in self._spans:
-            if span[1] < start or end < span[0]:
-                apart.append(span)
-            else:
-                start, end = min(start, span[0]), max(end, span[1])
-        self._spans = [*apart, (start, end)]
-
-    @property
-    def between(self) -> tuple[float, float]:
-        """The first moment covered and the last; zeros where there is none."""
-        return min((start for start, _ in self._spans), default=0.0), max((end for _, end in self._spans), default=0.0)
-
-    @property
-    def seconds(self) -> float:
-        """The time covered."""
-        return sum(end - start for start, end in self._spans)

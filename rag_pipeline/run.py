@@ -245,7 +245,8 @@ class Run:
         first, last = committer.engine.between
         if last > first:
             report.throughput["first_vectors_s"] = round(first - report_began(report), 1)
-            report.throughput["engine_idle_share"] = round(1 - committer.engine.seconds / (last - first), 3)
+            report.throughput["last_vectors_s"] = round(last - report_began(report), 1)
+            report.throughput["engine_idle_share"] = round(committer.engine.idle_share, 3)
 
     def _recalled(self, todo: Plan) -> tuple[File, ...]:
         """The files to prepare; those whose bytes are known say where the log holds their cleaned document."""

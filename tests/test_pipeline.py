@@ -14,7 +14,7 @@ import pytest
 from conftest import Index, hash_config
 
 from rag_pipeline import errors, maintenance, pipeline
-from rag_pipeline.commit import BusyTime
+from rag_pipeline.busy_time import BusyTime
 from rag_pipeline.embedding.hash import hash_vector
 from rag_pipeline.run import Progress
 from rag_pipeline.schema import from_vectors
@@ -317,3 +317,13 @@ def test_busy_time_counts_overlaps_once() -> None:
     for start, end in ((5.0, 7.0), (0.0, 2.0), (1.0, 3.0), (6.0, 6.5), (9.0, 9.5), (3.0, 4.0)):
         engine.add(start, end)
     assert engine.seconds == 4.0 + 2.0 + 0.5
+    assert engine.between == (0.0, 9.5)
+
+
+def test_idle_engines_are_told_from_busy_ones() -> None:
+    """One of two engines waits half the time: a quarter of their time is idle, though one was always at work."""
+    engine = BusyTime()
+    for start, end in ((0.0, 5.0), (5.0, 10.0), (0.0, 2.5), (7.5, 10.0)):
+        engine.add(start, end)
+    assert (engine.seconds, engine.engines, engine.idle_share) == (10.0, 2, 0.25)
+    assert BusyTime().idle_share == 0.0

@@ -99,7 +99,7 @@ def test_vllm_s_own_server_is_an_engine(
 def test_a_ray_serve_deployment_is_an_engine(
     notes: Path, tmp_path: Path, real_index: tuple[Path, Report], ray_once: None
 ) -> None:
-    """Engine `ray-serve` asks our deployment and gives the same vectors; what it cannot take it refuses, and goes on."""
+    """Engine `ray-serve` asks our deployment and gives the same vectors; what it cannot take is refused."""
     serve = pytest.importorskip("ray.serve")
     from rag_pipeline.embedding.ray_serve import ServeEngine, app
 

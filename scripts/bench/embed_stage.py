@@ -36,7 +36,7 @@ import pyarrow as pa
 from growth import WORDS_PER_CHUNK, vocabulary
 
 from rag_pipeline import schema
-from rag_pipeline.commit import BusyTime
+from rag_pipeline.busy_time import BusyTime
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.engine_args import count_engines, engine_environment, engine_kwargs

@@ -69,7 +69,6 @@ def measure(folder: Path, chunks: int, config: str | None, verbose: bool) -> dic
     report = json.loads(stdout)
     assert process.returncode == 0, report
     embedded, speed = report["chunks"]["embedded"], report["throughput"]
-    engines_s = report["stages"]["embed"]["seconds"] / (1 - speed["engine_idle_share"])
     return {
         "chunks": embedded,
         "seconds": round(seconds, 1),
@@ -77,7 +76,7 @@ def measure(folder: Path, chunks: int, config: str | None, verbose: bool) -> dic
         "chunks_per_s": round(embedded / (report["seconds"] - speed["first_vectors_s"]), 1),
         "engine_chunks_per_s": speed["chunks_per_s"],
         "engine_idle_share": speed["engine_idle_share"],
-        "after_vectors_s": round(report["seconds"] - speed["first_vectors_s"] - engines_s, 1),
+        "after_vectors_s": round(report["seconds"] - speed["last_vectors_s"], 1),
         "limiting_stage": report["limiting_stage"],
         "stages": {name: round(stage["seconds"], 1) for name, stage in report["stages"].items()},
         **{name: round(value) for name, value in peaks.items()},
