@@ -113,6 +113,10 @@ def test_a_ray_serve_deployment_is_an_engine(
         for bad, reason in (([], "0 tokens"), ([101] * 257, "257 tokens"), ([101, 10**6, 102], "index out of range")):
             assert reason in embed.remote([[101, 2054, 102], bad]).result()
             assert np.allclose(embed.remote([[101, 2054, 102]]).result(), good)
+        many = [[[101, 1000 + 50 * call + n, 102] for n in range(50)] for call in range(8)]
+        alone = [embed.remote(prompts).result() for prompts in many]
+        for made, wanted in zip([embed.remote(prompts) for prompts in many], alone, strict=True):
+            assert np.allclose(made.result(), wanted, atol=1e-5)  # a replica is asked twice at once
         with pytest.raises(EmbeddingError, match="makes vectors of fingerprint"):
             ServeEngine(load_model(vllm_config(notes, index, dtype="float16").recipe.embedding), "test")
     finally:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from typing import Any
 
 import numpy as np
 
 
 class CoreEncoder:
-    """Asks one `vllm.LLM` made with ``runner="pooling"``; not for several threads."""
+    """Asks one `vllm.LLM` made with ``runner="pooling"``; threads take turns."""
 
     def __init__(self, engine: Any) -> None:
         from vllm import PoolingParams
@@ -25,6 +26,7 @@ class CoreEncoder:
         self._params.verify(engine.llm_engine.model_config)  # takes the model's own pooling and normalization
         self._max_tokens = engine.llm_engine.model_config.max_model_len
         self._numbers = itertools.count()
+        self._turn = threading.Lock()  # the core hands what it made to whoever asks
 
     def encode(self, prompts: list[list[int]]) -> np.ndarray:
         """Pooled vectors of token ids, in their order; float32 [prompts, the model's dimension].
@@ -33,12 +35,16 @@ class CoreEncoder:
             ValueError: A prompt is empty, or longer than the model takes.
             Exception: What the engine raises; it keeps none of the prompts and can be asked again, if it lives.
         """
-        import torch
-        from vllm.v1.engine import EngineCoreRequest
-
         for place, ids in enumerate(prompts):
             if not 0 < len(ids) <= self._max_tokens:
                 raise ValueError(f"prompt {place} has {len(ids)} tokens, the model takes 1 to {self._max_tokens}")
+        with self._turn:
+            return self._ask(prompts)
+
+    def _ask(self, prompts: list[list[int]]) -> np.ndarray:
+        import torch
+        from vllm.v1.engine import EngineCoreRequest
+
         waiting = {str(next(self._numbers)): place for place in range(len(prompts))}
         made: list[Any] = [None] * len(prompts)
         try:
@@ -58,6 +64,8 @@ class CoreEncoder:
                 )
             while waiting:
                 for output in self._core.get_output().outputs:
+                    if output.request_id not in waiting:
+                        continue  # of a call that failed
                     if output.pooling_output is None:
                         raise RuntimeError(f"the engine ended a prompt without a vector ({output.finish_reason})")
                     made[waiting.pop(output.request_id)] = output.pooling_output
