@@ -16,7 +16,7 @@ from rag_pipeline.upkeep import look_after
 
 
 def test_a_long_run_looks_after_its_table_in_another_process(docs: Path, tmp_path: Path, index: Index) -> None:
-    """From so many new rows on they are indexed by another process, and this one sees what it did."""
+    """From so many new rows on they are indexed and joined by another process, and this one sees what it did."""
     report = index(docs, runtime={"upkeep_rows": 1, "commit_rows": 1, "commit_interval_s": 0, "files_per_task": 1})
     rows = report.chunks["written"]
     assert report.stages["upkeep"]["rows"] == rows
@@ -24,6 +24,7 @@ def test_a_long_run_looks_after_its_table_in_another_process(docs: Path, tmp_pat
     table = ChunkTable.open(Layout.at(tmp_path / "index"))
     assert table.count() == rows
     assert table._tail("words") == 0
+    assert table._table.stats()["fragment_stats"]["num_fragments"] == 1
     assert audit(Layout.at(tmp_path / "index")) == []
     assert index(docs).chunks["written"] == 0
 

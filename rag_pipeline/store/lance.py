@@ -30,6 +30,7 @@ _RANKED_EXACTLY = 50
 _BITS = 6  # per dimension: ranking more candidates exactly costs more than the bits that make it needless
 _INDEX = f"vector_in_{_BITS}_bits_trained_on_"
 _TEXT_INDEX = "words"
+_SMALL_FRAGMENT = 20_000  # rows: smaller ones are joined once most rows are new: each costs every question 0.3 ms
 _TEXT_TAIL = 500  # rows a text query may have to read beside the index: about 10 ms
 
 
@@ -188,15 +189,18 @@ class ChunkTable:
         keep = timedelta(days=settings.keep_days)
         with committing("looking after the table", self._layout):
             rows = self.count()
-            if not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2:
+            mostly_new = not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2
+            if mostly_new:
                 self._index_text()
             if rows >= max(settings.index_above_rows, 2 * self._trained_rows):
                 self._train()
             share = settings.index_tail_share * rows
+            fragments = self._table.stats()["fragment_stats"]["num_fragments"]
             if (
                 max(self.unindexed_rows().values(), default=0) > share
                 or self._tail(_TEXT_INDEX) > min(share, _TEXT_TAIL)
-                or self._table.stats()["fragment_stats"]["num_fragments"] > settings.compact_after_fragments
+                or fragments > settings.compact_after_fragments
+                or (mostly_new and fragments > max(1, rows // _SMALL_FRAGMENT))
             ):
                 self._table.optimize(cleanup_older_than=keep)
 
