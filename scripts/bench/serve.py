@@ -19,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +87,7 @@ def wait_for(port: int) -> None:
     raise SystemExit("serve does not answer")
 
 
-def paced(questions, per_s: float, most_s: float):  # type: ignore[no-untyped-def]
+def paced(questions: Iterable[str], per_s: float, most_s: float) -> Iterator[tuple[str, float]]:
     """Yields each question when it is due, with the moment it was due."""
     began = time.perf_counter()
     for number, question in enumerate(questions):
@@ -98,8 +98,11 @@ def paced(questions, per_s: float, most_s: float):  # type: ignore[no-untyped-de
         yield question, due
 
 
-def ask(port: int, question: str, due: float) -> tuple[str, float, int]:
-    """One question; returns what was wrong, milliseconds since it was due, and the version that answered."""
+Answer = tuple[str, float, int]  # what was wrong, milliseconds since it was due, the version that answered
+
+
+def ask(port: int, question: str, due: float) -> Answer:
+    """One question."""
     url = f"http://127.0.0.1:{port}/api/search?" + urllib.parse.urlencode({"q": question, "k": 10})
     try:
         with urllib.request.urlopen(url, timeout=30) as response:
@@ -111,7 +114,7 @@ def ask(port: int, question: str, due: float) -> tuple[str, float, int]:
     return wrong, (time.perf_counter() - due) * 1e3, answer["version"]
 
 
-def report(name: str, futures: list) -> None:  # type: ignore[type-arg]
+def report(name: str, futures: list[Future[Answer]]) -> None:
     """One line for a phase."""
     answers = [future.result() for future in futures]
     wrong = [what for what, _, _ in answers if what]
