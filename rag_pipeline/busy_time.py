@@ -1,6 +1,8 @@
-"""When engines were at work: how long at least one was, from when to when. Knows nothing of what they do."""
+"""When engines were at work: for how long, from when to when, and how idle. Knows nothing of what they do."""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 
 class BusyTime:
@@ -29,8 +31,22 @@ class BusyTime:
         """The time covered."""
         return sum(end - start for start, end in self._spans)
 
+
+class EngineTimes:
+    """The batches of several engines; `any` is the time in which at least one was at work."""
+
+    def __init__(self) -> None:
+        self.any = BusyTime()
+        self._each: defaultdict[str, BusyTime] = defaultdict(BusyTime)
+
+    def add(self, engine: str, start: float, end: float) -> None:
+        """Adds a batch; batches that one engine has in hand at once count once."""
+        self.any.add(start, end)
+        self._each[engine].add(start, end)
+
     @property
     def idle_share(self) -> float:
-        """The share of the time between the first moment and the last that is not covered; 0 to 1."""
-        first, last = self.between
-        return 1 - self.seconds / (last - first) if last > first else 0.0
+        """The share of the engines' time in which they had no batch, each from its first to the end of all; 0 to 1."""
+        end = self.any.between[1]
+        there = sum(end - one.between[0] for one in self._each.values())
+        return 1 - sum(one.seconds for one in self._each.values()) / there if there else 0.0

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_pipeline import schema
-from rag_pipeline.busy_time import BusyTime
+from rag_pipeline.busy_time import EngineTimes
 from rag_pipeline.config import RuntimeConfig
 from rag_pipeline.plan import RETRIED
 from rag_pipeline.records import ManifestRow, Report, Verdict
@@ -74,7 +74,7 @@ class Committer:
         self._made = VectorIndex(job.layout)  # vectors of this run, for twins
         self._refused: dict[str, str] = {}  # prompt hash -> why the engine refused it
         self._last_commit = time.monotonic() - runtime.commit_interval_s
-        self.engine = BusyTime()
+        self.engines = EngineTimes()
         self.committed: set[str] = set()
         self.states: dict[str, tuple[str, str]] = {}  # path -> state and reason, of files committed in this run
 
@@ -255,8 +255,8 @@ class Committer:
         self._report.chunks["rejected"] += len(facts["rejects"])
         self._report.tokens += facts["tokens"]
         self._report.add_stage("write", facts["write_s"], facts["embedded"] + facts["reused"])
-        if facts["embedded"]:
-            self.engine.add(*facts["engine"])
+        for engine, start, end in facts["engines"]:
+            self.engines.add(engine, start, end)
 
 
 def to_manifest_row(verdict: Verdict, run_id: str) -> ManifestRow:

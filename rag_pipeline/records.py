@@ -406,7 +406,7 @@ class Report:
             whose seconds are wall time with at least one batch in the engine.
         throughput: ``chunks_per_s`` and ``tokens_per_s`` of the embed stage, ``reuse_rate`` in 0..1,
             ``first_vectors_s`` and ``last_vectors_s`` from the run's begin to the engines' first work and the end
-            of their last, ``engine_idle_share`` of the time in between that no engine was at work,
+            of their last, ``engine_idle_share`` of the engines' time in between that they had nothing to embed,
             ``model_tflops`` computed while at work, and their ``peak_share`` of the GPUs' bfloat16 peak.
         accelerators: GPUs the engines could use, by type.
         limiting_stage: The stage that the others waited for; empty when nothing was embedded.

@@ -236,17 +236,17 @@ class Run:
                     embedded=report.chunks["embedded"],
                     tokens=report.tokens,
                     rejects=report.chunks["rejected"],
-                    embed_s=committer.engine.seconds,
+                    embed_s=committer.engines.any.seconds,
                 )
-        report.add_stage("embed", committer.engine.seconds, report.chunks["embedded"])
-        if committer.engine.seconds and self.config.recipe.embedding.engine != "hash":
-            done = (report.tokens, report.chunks["embedded"], committer.engine.seconds)
+        report.add_stage("embed", committer.engines.any.seconds, report.chunks["embedded"])
+        if committer.engines.any.seconds and self.config.recipe.embedding.engine != "hash":
+            done = (report.tokens, report.chunks["embedded"], committer.engines.any.seconds)
             report.throughput |= computed(model_size(self.model), *done, report.accelerators)
-        first, last = committer.engine.between
+        first, last = committer.engines.any.between
         if last > first:
             report.throughput["first_vectors_s"] = round(first - report_began(report), 1)
             report.throughput["last_vectors_s"] = round(last - report_began(report), 1)
-            report.throughput["engine_idle_share"] = round(committer.engine.idle_share, 3)
+            report.throughput["engine_idle_share"] = round(committer.engines.idle_share, 3)
 
     def _recalled(self, todo: Plan) -> tuple[File, ...]:
         """The files to prepare; those whose bytes are known say where the log holds their cleaned document."""

@@ -64,6 +64,7 @@ def stream_schema(dimension: int) -> pa.Schema:
             pa.field("part_row", pa.int64()),
             pa.field("reason", pa.string()),
             pa.field("verdict", pa.string()),
+            pa.field("engine", pa.string()),
             pa.field("engine_start", pa.float64()),
             pa.field("engine_end", pa.float64()),
         ]
@@ -163,21 +164,26 @@ def reject_rows(table: pa.Table, reasons: dict[int, str]) -> pa.Table:
     return set_column(table, "reason", pa.array(texts, pa.string()))
 
 
-def put_vectors(table: pa.Table, rows: np.ndarray, vectors: np.ndarray, started: float, ended: float) -> pa.Table:
-    """Marks rows as embedded: vector, kind and the engine's time, in seconds since the epoch; ids are dropped."""
+def put_vectors(
+    table: pa.Table, rows: np.ndarray, vectors: np.ndarray, started: float, ended: float, engine: str = ""
+) -> pa.Table:
+    """Marks rows as embedded: vector, kind, the engine and its time, in seconds since the epoch; ids are dropped.
+
+    `engine` tells engines of one run apart; without it they count as one.
+    """
     table = fill_vectors(table, rows, vectors)
     mask = np.zeros(table.num_rows, dtype=bool)
     mask[rows] = True
     table = set_column(table, "kind", pc.if_else(pa.array(mask), EMBEDDED, table["kind"]))
-    for name, value in (("engine_start", started), ("engine_end", ended)):
+    for name, value in (("engine", engine), ("engine_start", started), ("engine_end", ended)):
         table = set_column(table, name, pc.if_else(pa.array(mask), value, table[name]))
     return set_column(table, "token_ids", pa.nulls(table.num_rows, table.schema.field("token_ids").type))
 
 
 def put_results(
-    table: pa.Table, rows: np.ndarray, vectors: np.ndarray, refused: dict[int, str], started: float
+    table: pa.Table, rows: np.ndarray, vectors: np.ndarray, refused: dict[int, str], started: float, engine: str = ""
 ) -> pa.Table:
     """What an engine made of these rows until now: vectors float32 [len(rows), dimension], and reasons by position."""
     made = np.array([number for number in range(len(rows)) if number not in refused], dtype=np.int64)
-    table = put_vectors(table, rows[made], vectors[made], started, time.time())
+    table = put_vectors(table, rows[made], vectors[made], started, time.time(), engine)
     return reject_rows(table, {int(rows[number]): reason for number, reason in refused.items()})

@@ -209,7 +209,7 @@ def write_block(table: pa.Table, job: Job) -> pa.Table:
         "reused": len(reused),
         "twins": twins.num_rows,
         "tokens": pc.sum(engine["token_count"]).as_py() or 0,
-        "engine": [pc.min(engine["engine_start"]).as_py(), pc.max(engine["engine_end"]).as_py()],
+        "engines": engine_times(engine),
         "write_s": time.perf_counter() - started,
     }
     return pa.table(
@@ -236,6 +236,12 @@ def ordinals_by_doc(rows: pa.Table) -> dict[str, list[int]]:
     for doc_id, ordinal in zip(rows["doc_id"].to_pylist(), rows["ordinal"].to_pylist(), strict=True):
         found[doc_id].append(ordinal)
     return found
+
+
+def engine_times(rows: pa.Table) -> list[tuple[str, float, float]]:
+    """Engine, begin and end of the batches that embedded rows came from, in seconds since the epoch."""
+    times = rows.group_by("engine").aggregate([("engine_start", "min"), ("engine_end", "max")])
+    return [tuple(one.values()) for one in times.to_pylist()]
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -32,12 +32,17 @@ def look_after(table: ChunkTable, layout: Layout, settings: RuntimeConfig, new_r
     check_lock(layout)
     command = [sys.executable, "-c", "from rag_pipeline.upkeep import serve; serve()"]
     task = pickle.dumps((layout, settings, os.getpid()))
-    all_cores = {"LANCE_CPU_THREADS": str(len(os.sched_getaffinity(0)))}  # by itself it leaves two idle
-    done = subprocess.run(command, input=task, capture_output=True, check=False, env={**all_cores, **os.environ})
+    done = subprocess.run(command, input=task, capture_output=True, check=False, env={**_all_cores(), **os.environ})
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().split("\n")[-1][:300]
         raise StoreError(f"{layout.lancedb}: looking after the table failed: {reason or done.returncode}; run again")
     table.refresh()
+
+
+def _all_cores() -> dict[str, str]:
+    """LanceDB leaves two cores idle by itself, and half of them while it indexes words, 2 GB for each at most."""
+    cores = str(len(os.sched_getaffinity(0)))
+    return {"LANCE_CPU_THREADS": cores, "LANCE_FTS_NUM_SHARDS": cores, "LANCE_FTS_PARTITION_SIZE": "256"}
 
 
 def serve() -> None:

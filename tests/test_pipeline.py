@@ -14,7 +14,7 @@ import pytest
 from conftest import Index, hash_config
 
 from rag_pipeline import errors, maintenance, pipeline
-from rag_pipeline.busy_time import BusyTime
+from rag_pipeline.busy_time import BusyTime, EngineTimes
 from rag_pipeline.embedding.hash import hash_vector
 from rag_pipeline.run import Progress
 from rag_pipeline.schema import from_vectors
@@ -320,10 +320,14 @@ def test_busy_time_counts_overlaps_once() -> None:
     assert engine.between == (0.0, 9.5)
 
 
-def test_engines_are_idle_when_none_is_at_work() -> None:
-    """Two batches that one engine has in hand at once are no second engine: idle is the gap that no batch covers."""
-    engine = BusyTime()
+def test_an_engine_is_idle_while_it_has_no_batch() -> None:
+    """Batches that one engine has in hand at once are no second engine; of two engines one can be idle alone."""
+    alone, both = EngineTimes(), EngineTimes()
     for start, end in ((0.0, 4.0), (2.0, 6.0), (8.0, 10.0)):
-        engine.add(start, end)
-    assert engine.idle_share == pytest.approx(0.2)
-    assert BusyTime().idle_share == 0.0
+        alone.add("", start, end)
+        both.add("one", start, end)
+    both.add("two", 2.0, 4.0)  # there for eight seconds, at work for two
+    assert alone.idle_share == pytest.approx(0.2)
+    assert both.idle_share == pytest.approx(1 - (8 + 2) / (10 + 8))
+    assert both.any.seconds == alone.any.seconds == 8.0
+    assert EngineTimes().idle_share == 0.0

@@ -1,6 +1,6 @@
 """Embedding behind one seam: a Dataset of the stream schema in, the same out with vectors.
 
-Rows of kind `embed` leave as `embedded` (with `vector`, `engine_start`, `engine_end` in seconds since
+Rows of kind `embed` leave as `embedded` (with `vector`, `engine`, `engine_start`, `engine_end` in seconds since
 the epoch) or as `rejected` (with `reason`); all other rows pass through untouched. Engines differ in
 nothing else. Knows nothing of files, stores or what rows are for.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from typing import Any
 
@@ -41,6 +43,7 @@ class SentenceTransformerEngine:
         self._model = model
         self._device = device
         self._encoder: Any = None
+        self._name = f"{platform.node()}:{os.getpid()}"
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Embeds the rows of kind `embed`, by their token ids; longer ones than the model takes become `rejected`."""
@@ -57,7 +60,7 @@ class SentenceTransformerEngine:
         for first in range(0, len(order), _BATCH):
             batch = order[first : first + _BATCH]
             vectors[batch] = self._encode([ids[number] for number in batch])
-        return schema.put_results(table, rows, vectors, refused, started)
+        return schema.put_results(table, rows, vectors, refused, started, self._name)
 
     def _encode(self, ids: list[list[int]]) -> np.ndarray:
         """Float32 [len(ids), dimension]; shorter prompts are padded and masked."""

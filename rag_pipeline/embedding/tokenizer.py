@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
+import itertools
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from rag_pipeline.records import Tokens
 # What Rust's and Python's notion of a blank share; the others (\x1c-\x1f, \x85) BERT's normalizer drops as controls.
 _BLANK = np.zeros(0x3002, dtype=bool)
 _BLANK[[*range(9, 14), 32, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]] = True
-_DISPUTED = re.compile("[\x1c-\x1f\x85]")
+_DISPUTED = "\x1c\x1d\x1e\x1f\x85"
 _MAX_WORDS = 500_000
 
 
@@ -56,7 +56,7 @@ class ModelTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """See `records.Tokenizer.encode`."""
-        if self.cuts_at_blanks and not any(map(_DISPUTED.search, texts)):
+        if self.cuts_at_blanks and not any(char in text for char in _DISPUTED for text in texts):
             return [self._words.encode(text) for text in texts]
         batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [_tokens(np.array(one.ids), np.array(one.offsets).reshape(-1, 2)) for one in batch]
@@ -70,20 +70,18 @@ class _Words:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self._bounds = _Column()
         self._ids, self._offsets = _Column(), _Column(width=2)
         self._bounds.extend([0])
 
     def encode(self, text: str) -> Tokens:
         """The text's ids and offsets, put together from its words'."""
-        words = text.split()
-        new = [word for word in dict.fromkeys(words) if word not in self._numbers]
-        if len(self._numbers) + len(new) > _MAX_WORDS:
+        if len(self._numbers) > _MAX_WORDS:
             self._forget()
-            new = list(dict.fromkeys(words))
-        self._learn(new)
+        words, known = text.split(), len(self._numbers)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        self._learn(list(itertools.islice(reversed(self._numbers), len(self._numbers) - known))[::-1])
         bounds = self._bounds.values()
         first, counts = bounds[numbers], bounds[numbers + 1] - bounds[numbers]
         before = np.cumsum(counts) - counts
@@ -96,10 +94,9 @@ class _Words:
             return
         encoded = self._tokenizer.encode_batch(words, add_special_tokens=False)
         ids = [one.ids for one in encoded]
-        self._ids.extend(list(chain.from_iterable(ids)))
-        self._offsets.extend(list(chain.from_iterable(one.offsets for one in encoded)))
+        self._ids.extend(list(itertools.chain.from_iterable(ids)))
+        self._offsets.extend(list(itertools.chain.from_iterable(one.offsets for one in encoded)))
         self._bounds.extend(int(self._bounds.values()[-1]) + np.cumsum([len(one) for one in ids]))
-        self._numbers.update(zip(words, range(len(self._numbers), len(self._numbers) + len(words)), strict=True))
 
 
 class _Column:

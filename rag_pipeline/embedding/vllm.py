@@ -7,8 +7,8 @@ before a row needs one. Knows nothing of files, stores or what rows are for.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
+import platform
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -90,6 +90,7 @@ class Engine:
         self._deaths = deaths
         self._engine: Any = None
         self._failure: EmbeddingError | None = None
+        self._name = f"{platform.node()}:{os.getpid()}"
         if start_now:
             self._start()
 
@@ -112,7 +113,7 @@ class Engine:
         order = np.argsort([len(one) for one in ids], kind="stable")
         vectors = np.zeros((len(ids), self._model.dimension), dtype=np.float32)
         self._embed(ids, hashes, order[: len(order) - len(refused)], vectors, refused)  # the longest come last
-        return schema.put_results(table, rows, vectors, refused, started)
+        return schema.put_results(table, rows, vectors, refused, started, self._name)
 
     def _embed(
         self,
@@ -187,10 +188,7 @@ class Engine:
         if self._engine is not None or self._failure is not None:
             return
         try:
-            from vllm import LLM
-
-            self._engine = CoreEncoder(LLM(model=self._model.path, runner="pooling", **self._arguments))
-            gc.freeze()  # nothing of it is garbage, and a full collection over it takes 0.6 s
+            self._engine = CoreEncoder(self._model.path, self._arguments)
         except Exception as error:  # vLLM's failures have no common type
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             self._failure = EmbeddingError(f"the engine cannot start: {reason}; --verbose shows more")

@@ -54,7 +54,8 @@ def clean(document: Document, settings: CleanConfig) -> Document:
 
 def clean_text(text: str, settings: CleanConfig) -> str:
     """Line ends, controls, surrogates, ligatures and Unicode form; indentation stays."""
-    text = _DROP.sub("", _BREAKS.sub("\n", text))
+    if not text.replace("\n", "").isprintable():  # quick, and so is all that the two patterns find
+        text = _DROP.sub("", _BREAKS.sub("\n", text))
     if not text.isascii():
         text = _MARKS.sub(_thin_marks, text.replace("\xa0", " ").translate(_LIGATURES))
         text = unicodedata.normalize(settings.unicode_form, text)

@@ -15,6 +15,7 @@ from rag_pipeline.records import Chunk
 _MIN_LETTERS = 100  # fewer say too little of their language: the document's decides
 _PERMUTATIONS = 128
 _SHINGLE_WORDS = 3
+_ASCII_SIGNS = {code: None for code in range(128) if not chr(code).isalnum()}
 
 
 def check_libraries(settings: FilterConfig) -> None:
@@ -50,9 +51,13 @@ def reject_reason(chunk: Chunk, settings: FilterConfig) -> str | None:
     visible = "".join(chunk.text.split())
     if len(visible) < settings.min_chars:
         return "too_short"
-    if sum(map(str.isalnum, visible)) < settings.min_text_ratio * len(visible):
+    if _letters_and_digits(visible) < settings.min_text_ratio * len(visible):
         return "not_text"
     return None
+
+
+def _letters_and_digits(text: str) -> int:
+    return len(text.translate(_ASCII_SIGNS)) if text.isascii() else sum(map(str.isalnum, text))
 
 
 def _boilerplate(texts: dict[int, str], most: int) -> dict[int, str]:

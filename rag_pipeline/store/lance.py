@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -190,10 +191,10 @@ class ChunkTable:
         with committing("looking after the table", self._layout):
             rows = self.count()
             mostly_new = not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2
-            if mostly_new:
-                self._index_text()
-            if rows >= max(settings.index_above_rows, 2 * self._trained_rows):
-                self._train()
+            indexing = [self._index_text] if mostly_new else []
+            indexing += [self._train] if rows >= max(settings.index_above_rows, 2 * self._trained_rows) else []
+            with ThreadPoolExecutor() as pool:  # side by side, since each leaves cores idle at times
+                list(pool.map(lambda make: make(), indexing))
             share = settings.index_tail_share * rows
             fragments = self._table.stats()["fragment_stats"]["num_fragments"]
             if (

@@ -83,10 +83,10 @@ def main() -> None:
                 rates[way].append(rate)
                 print(f"{way:<11} {rate:10.1f} chunks/s {rate * tokens:12.0f} tokens/s", flush=True)
     medians = {way: statistics.median(found) for way, found in rates.items()}
-    best = max(value for way, value in medians.items() if way != "stage")
     print("medians:", {way: round(value, 1) for way, value in medians.items()})
-    if "stage" in medians:
-        print(f"stage / best of the others: {medians['stage'] / best:.2f}")
+    others = [value for way, value in medians.items() if way != "stage"]
+    if "stage" in medians and others:
+        print(f"stage / best of the others: {medians['stage'] / max(others):.2f}")
 
 
 def config_of(args: argparse.Namespace) -> Config:
@@ -215,14 +215,15 @@ def alone(
     arguments = engine_kwargs(model, embedding, config.runtime, on_gpu=gpu)
     if count > 1:
         arguments["gpu_memory_utilization"] = round(0.9 / count, 3)
-    engine = LLM(model=model.path, runner="pooling", **arguments)
+    engine = None if one else LLM(model=model.path, runner="pooling", **arguments)
+    core = CoreEncoder(model.path, arguments) if one else None
     prompts: list[Any] = (texts or table["token_ids"].to_pylist())[number::count]
-    core = CoreEncoder(engine) if one else None
 
     def run(some: list[Any]) -> None:
-        if core is None:
+        if engine is not None:
             engine.embed(some if texts else [{"prompt_token_ids": ids} for ids in some], use_tqdm=False)
             return
+        assert core is not None
         for first in range(0, len(some), 2048):
             core.encode(sorted(some[first : first + 2048], key=len))
 
