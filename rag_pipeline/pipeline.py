@@ -28,6 +28,8 @@ from rag_pipeline.store.lock import writer_lock
 from rag_pipeline.store.parquet import sweep_temporary
 from rag_pipeline.tasks import Clock, Job, Reuse, files_to_table, prepare_block, recall, write_block
 
+_BLOCKS_WAITING = 16  # for the one that knows what is known: with Ray's two it is idle most of the time
+
 
 def prepare(file: File, job: Job, tokenizer: Tokenizer) -> Prepared:
     """Turns one file into chunks worth a vector, and says what became of it; never raises for a bad file."""
@@ -90,7 +92,8 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     arrow: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
     chunks = ray.data.from_arrow(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)
-    one = ray.data.ActorPoolStrategy(size=1)  # it must not forget: its node is the one that is there till the end
+    # It must not forget: its node is the one that is there till the end.
+    one = ray.data.ActorPoolStrategy(size=1, max_tasks_in_flight_per_actor=_BLOCKS_WAITING)
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     chunks = chunks.map_batches(
         Reuse, fn_constructor_args=(job,), compute=one, num_cpus=0, label_selector=here, **arrow

@@ -26,6 +26,7 @@ from rag_pipeline.errors import EmbeddingError
 from rag_pipeline.records import short_hash
 
 _MAX_DEATHS = 40
+_CPUS_BESIDE_GPU = 0.25  # what Ray keeps free for an engine; more would keep cores from those who cut its text
 
 
 def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, start_now: bool) -> Any:
@@ -45,7 +46,7 @@ def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: Run
         batch_size=block_rows(model, runtime, engines.on_gpu),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=engines.count),
-        num_cpus=1,
+        num_cpus=_CPUS_BESIDE_GPU if engines.on_gpu else 1,
         num_gpus=engines.gpus_each or None,
         runtime_env={"env_vars": engines.environment},
     )
