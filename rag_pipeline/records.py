@@ -28,6 +28,11 @@ def short_hash(*parts: str) -> str:
     return digest.hexdigest()
 
 
+def doc_id_of(path: str) -> str:
+    """Identity of a place below the source: a hash of its path, 32 hex digits, safe inside any filter."""
+    return short_hash(path)
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """One listed object of the source.
@@ -56,8 +61,8 @@ class File:
 
     @property
     def doc_id(self) -> str:
-        """Identity of the place: a hash of the path, 32 hex digits, safe inside any filter."""
-        return short_hash(self.path)
+        """Identity of the place, see `doc_id_of`."""
+        return doc_id_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,20 @@ def test_the_vector_index_is_trained_extended_and_trained_anew_by_thresholds(lay
     assert table.unindexed_rows() == {"vector_in_6_bits_trained_on_2300": 0}
 
 
+def test_an_index_that_many_runs_added_to_becomes_one_part_again(layout: Layout) -> None:
+    """Each run that adds rows leaves a part of the index and a fragment; they are joined before there are many."""
+    table = ChunkTable.create(layout, DIMENSION, "{}")
+    settings = RuntimeConfig(index_above_rows=1000, index_tail_share=0.01)
+    table.add(reader(make_rows(4000)))
+    segments = []
+    for first in range(4000, 5000, 100):
+        table.upkeep(settings)
+        segments.append(table._segments)
+        table.add(reader(make_rows(100, first)))
+    assert segments == [1, 2, 3, 4, 5, 6, 7, 8, 9, 1]
+    assert table._table.stats()["fragment_stats"]["num_fragments"] == 3  # all that was, the last run's, what is new
+
+
 def test_approximate_search_finds_what_exact_search_finds(layout: Layout) -> None:
     """With the index, at least 95 % of the ten nearest are found, rows not yet in it included."""
     table = ChunkTable.create(layout, DIMENSION, "{}")

@@ -42,5 +42,5 @@ def first_of_each_document(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Keeps every document's best candidate, in order."""
     best: dict[str, Candidate] = {}
     for candidate in candidates:
-        best.setdefault(candidate.row["doc_id"], candidate)
+        best.setdefault(candidate.row["path"], candidate)
     return list(best.values())

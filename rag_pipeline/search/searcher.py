@@ -20,7 +20,7 @@ from rag_pipeline.config import Config
 from rag_pipeline.embedding.encoder import encode_query
 from rag_pipeline.embedding.model import Model, load_model
 from rag_pipeline.errors import ConfigError, EmbeddingError
-from rag_pipeline.records import Hit
+from rag_pipeline.records import Hit, doc_id_of
 from rag_pipeline.search.files import Files, NewestVersion
 from rag_pipeline.search.filters import Filters
 from rag_pipeline.search.ranking import Candidate, first_of_each_document, fuse
@@ -33,8 +33,8 @@ MAX_QUESTION_CHARS = 10_000
 MAX_NEIGHBOURS = 20
 _DEPTH = 50  # candidates of each mode before fusion
 _RERANK_DEPTH = 50
-_COLUMNS = ["path", "page", "section", "start_char", "end_char", "text", "chunk_id", "doc_id", "ordinal"]
-_HIT_COLUMNS = _COLUMNS[:-1]
+_CITED = ["path", "page", "section", "start_char", "text", "chunk_id"]  # the rest of a hit follows from these
+_IN_ORDER = [*_CITED, "ordinal"]
 _NO_FILTERS = Filters()
 _CHUNK_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -112,7 +112,8 @@ class Searcher:
         wanted = max(k, _RERANK_DEPTH) if rerank else k
         depth = min(max(_DEPTH, 2 * wanted), rows) if mode == "hybrid" or group else wanted
         complete = depth == wanted  # every candidate will be cited: read at once what hits cite
-        columns = _COLUMNS if complete else ["doc_id"] if group else []
+        cited = _IN_ORDER if neighbours else _CITED
+        columns = cited if complete else ["path"] if group else []
         while True:
             candidates = fuse(lists := self._lists(table, text, mode, depth, where, columns))
             candidates = first_of_each_document(candidates) if group else candidates
@@ -121,7 +122,7 @@ class Searcher:
             depth = min(4 * depth, rows)
         candidates = candidates[:wanted]
         if not complete:
-            _complete(table, candidates)
+            _complete(table, candidates, cited)
         if rerank:
             from rag_pipeline.search.rerank import reorder
 
@@ -136,7 +137,7 @@ class Searcher:
         """
         table = self.table()
         where = f"chunk_id = '{chunk_id}'"
-        rows = table.select(where, _COLUMNS, 1).to_pylist() if _CHUNK_ID.fullmatch(chunk_id) else []
+        rows = table.select(where, _IN_ORDER, 1).to_pylist() if _CHUNK_ID.fullmatch(chunk_id) else []
         if not rows:
             raise ConfigError(f"chunk {chunk_id[:40]!r}: not in the index; `query --json` prints the ids of chunks")
         return replace(self._hits(table, [Candidate(rows[0])], neighbours)[0], rank=0)
@@ -147,7 +148,7 @@ class Searcher:
         if row is None or not row.chunks:
             return []
         table = self.table()
-        rows = table.select(doc_filter([row.doc_id]), _COLUMNS, table.count()).to_pylist()
+        rows = table.select(doc_filter([row.doc_id]), _IN_ORDER, table.count()).to_pylist()
         in_order = sorted(rows, key=lambda found: found["ordinal"])
         return [replace(hit, rank=0) for hit in self._hits(table, [Candidate(found) for found in in_order], 0)]
 
@@ -197,7 +198,9 @@ class Searcher:
                 scores={name: round(value, 6) for name, value in found.scores.items()},
                 location=self.files.location(found.row["path"]),
                 stale=stale[found.row["path"]],
-                **{name: found.row[name] for name in _HIT_COLUMNS if name != "section"},
+                doc_id=doc_id_of(found.row["path"]),
+                end_char=found.row["start_char"] + len(found.row["text"]),
+                **{name: found.row[name] for name in _CITED if name != "section"},
                 section=tuple(found.row["section"] or ()),
             )
             for rank, found in enumerate(candidates, start=1)
@@ -229,10 +232,10 @@ def _scored(rows: list[dict[str, Any]], column: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["score"], row["_rowid"]))
 
 
-def _complete(table: ChunkTable, candidates: Sequence[Candidate]) -> None:
+def _complete(table: ChunkTable, candidates: Sequence[Candidate], columns: list[str]) -> None:
     """Reads what hits cite, for the rows that made it only: of 100 candidates it costs more than finding them."""
     if candidates:
-        taken = table.take([found.row["_rowid"] for found in candidates], _COLUMNS).to_pylist()
+        taken = table.take([found.row["_rowid"] for found in candidates], columns).to_pylist()
         rows = {row["_rowid"]: row for row in taken}
         for found in candidates:
             found.row = rows[found.row["_rowid"]]
@@ -241,12 +244,12 @@ def _complete(table: ChunkTable, candidates: Sequence[Candidate]) -> None:
 def _with_context(table: ChunkTable, hit: Hit, ordinal: int, neighbours: int) -> Hit:
     """A hit with its neighbours' text; what they share with it by overlap is given once."""
     where = f"{doc_filter([hit.doc_id])} AND ordinal BETWEEN {ordinal - neighbours} AND {ordinal + neighbours}"
-    rows = table.select(where, ["ordinal", "text", "start_char", "end_char"], 2 * neighbours + 1).to_pylist()
+    rows = table.select(where, ["ordinal", "text", "start_char"], 2 * neighbours + 1).to_pylist()
     before, after, start, end = [], [], hit.start_char, hit.end_char
     for row in sorted((row for row in rows if row["ordinal"] < ordinal), key=lambda row: -row["ordinal"]):
         before.append(row["text"][: max(0, start - row["start_char"])])
         start = min(start, row["start_char"])
     for row in sorted((row for row in rows if row["ordinal"] > ordinal), key=lambda row: row["ordinal"]):
         after.append(row["text"][max(0, end - row["start_char"]) :])
-        end = max(end, row["end_char"])
+        end = max(end, row["start_char"] + len(row["text"]))
     return replace(hit, before="\n\n".join(reversed(before)), after="\n\n".join(after))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rag_pipeline.config import Config
 from rag_pipeline.evaluate import load_questions
-from rag_pipeline.records import short_hash
+from rag_pipeline.records import doc_id_of, short_hash
 from rag_pipeline.schema import chunk_schema, conform, from_vectors, to_vectors
 from rag_pipeline.search import MODES, Searcher
 from rag_pipeline.store import Layout
@@ -78,14 +78,18 @@ def synthetic(real: pa.Table, start: int, count: int, dice: np.random.Generator)
     mixed = 0.7 * vectors[one] + 0.3 * vectors[two] + dice.normal(0, 0.02, (count, vectors.shape[1]))
     mixed = (mixed / np.linalg.norm(mixed, axis=1, keepdims=True)).astype(np.float32)
     numbers = range(start, start + count)
+    texts = [" . ".join(sentences[n] for n in dice.integers(0, len(sentences), 6)) for _ in numbers]
+    begins = real["start_char"].to_numpy()[one]
     columns = {
         "chunk_id": [short_hash("chunk", str(n)) for n in numbers],
-        "doc_id": [short_hash("doc", str(n // _ROWS_OF_A_FILE)) for n in numbers],
+        "doc_id": [doc_id_of(f"file{n // _ROWS_OF_A_FILE}.txt") for n in numbers],
         "path": [f"file{n // _ROWS_OF_A_FILE}.txt" for n in numbers],
         "ordinal": pa.array([n % _ROWS_OF_A_FILE for n in numbers], pa.int32()),
-        "start_char": pa.array([0] * count, pa.int64()),
-        "end_char": pa.array([0] * count, pa.int64()),
-        "text": [" . ".join(sentences[n] for n in dice.integers(0, len(sentences), 6)) for _ in numbers],
+        "page": real["page"].take(pa.array(one)),
+        "section": real["section"].take(pa.array(one)),
+        "start_char": pa.array(begins),
+        "end_char": pa.array(begins + [len(text) for text in texts]),
+        "text": texts,
         "vector": to_vectors(mixed),
     }
     table = conform(pa.table(columns), chunk_schema(vectors.shape[1]))
