@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from rag_pipeline import errors, pipeline, schema, search
 from rag_pipeline.config import EmbeddingConfig
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.encoder import encode_prompts
+from rag_pipeline.embedding.engine_args import engine_environment
 from rag_pipeline.embedding.model import load_model
 from rag_pipeline.embedding.tokenizer import load_tokenizer
 from rag_pipeline.records import NO_LIMITS, Report
@@ -116,3 +120,29 @@ def test_the_report_tells_the_engine_s_throughput(real_index: tuple[Path, Report
     assert report.stages["embed"]["rows"] == report.chunks["embedded"]
     stored = json.loads((real_index[0] / "runs" / f"{report.run_id}.json").read_text())
     assert stored["throughput"] == report.throughput
+
+
+_THREADS = """
+import json, pathlib
+from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
+from rag_pipeline.embedding.engine_args import engine_kwargs
+from rag_pipeline.embedding.engine_core import CoreEncoder
+from rag_pipeline.embedding.golden import check_golden
+from rag_pipeline.embedding.model import load_model
+
+config = EmbeddingConfig(dtype="float32")
+model = load_model(config)
+engine = CoreEncoder(model.path, engine_kwargs(model, config, RuntimeConfig(), on_gpu=False))
+check_golden(model, engine.encode, "the engine")
+print(json.dumps([file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]))
+"""
+
+
+def test_an_engine_of_one_process_keeps_no_threads_that_wait_for_other_processes() -> None:
+    """On a CPU vLLM's process groups are ended after the start, and the engine still makes the right vectors."""
+    variables = os.environ | engine_environment(on_gpu=False)
+    command = [sys.executable, "-c", _THREADS]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    threads = next((json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")), None)
+    assert threads, done.stderr[-2000:]
+    assert not [name for name in threads if "gloo" in name]

@@ -18,7 +18,9 @@ import numpy as np
 
 
 class CoreEncoder:
-    """One engine, started as `vllm.LLM` starts it with ``runner="pooling"``; threads take turns.
+    """One engine, the only one of its process, started as `vllm.LLM` starts it with ``runner="pooling"``.
+
+    Threads take turns.
 
     Args:
         model: The model's folder.
@@ -44,6 +46,8 @@ class CoreEncoder:
                 executor_class=Executor.get_class(config),
                 log_stats=False,
             )
+        if config.parallel_config.world_size == 1 and config.device_config.device_type == "cpu":
+            _leave_process_groups()
         self._params = PoolingParams(task="embed")
         self._params.verify(config.model_config)  # takes the model's own pooling and normalization
         self._max_tokens = config.model_config.max_model_len
@@ -96,6 +100,23 @@ class CoreEncoder:
                 self._core.abort_requests(list(waiting))
             raise
         return torch.stack(made).float().numpy()
+
+
+def _leave_process_groups() -> None:
+    """Ends the groups of one process that vLLM makes: each has threads that look for messages 100 times a second.
+
+    An engine's own threads wait for each other, so that every interruption of one costs all: a tenth of the time on
+    two cores. Sizes and ranks, which are all that such an engine asks its groups for, stay. No other engine can start
+    in this process afterwards.
+    """
+    import torch
+    from vllm.distributed import parallel_state
+
+    for group in [reference() for reference in parallel_state._groups.values()]:
+        if group is not None:
+            group.destroy()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextlib.contextmanager
