@@ -165,9 +165,9 @@ class Committer:
         Raises:
             StoreError: It failed; all that is committed stays.
         """
-        started, rows = time.perf_counter(), self._report.chunks["written"]
-        look_after(self._table, self._job.layout, self._runtime, rows)
-        self._report.add_stage("upkeep", time.perf_counter() - started, rows)
+        started = time.perf_counter()
+        look_after(self._table, self._job.layout, self._runtime)
+        self._report.add_stage("upkeep", time.perf_counter() - started, self._report.chunks["written"])
 
     def finish(self) -> list[str]:
         """Commits the rest; returns the doc ids of files of which chunks never arrived.

@@ -211,7 +211,7 @@ class RuntimeConfig(_Section):
         0.1, gt=0, le=1, description="Add new rows to it when they are more than this share."
     )
     upkeep_rows: int = Field(
-        50_000, ge=1, description="From so many new rows on, a process of its own looks after the table."
+        50_000, ge=1, description="A process of its own looks after the table where so many rows are to be indexed."
     )
     keep_days: float = Field(7, ge=0, description="Old versions of the table are kept this long, for `rollback`.")
     ray_address: str | None = Field(

@@ -285,7 +285,7 @@ class Run:
         self.layout, self.manifest = self._serving, Manifest(self._serving)
         table = ChunkTable.overwrite(self.layout, ChunkTable.open(staging).reader(), self.model.to_json())
         self.manifest.overwrite(rows)
-        look_after(table, self.layout, self.config.runtime, table.count())
+        look_after(table, self.layout, self.config.runtime)
         for database in self.layout.stagings():
             self.layout.files.delete_folder(database)
 

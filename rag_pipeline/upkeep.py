@@ -1,4 +1,4 @@
-"""Upkeep of the table: here where little is new, else in a process of its own, whose memory goes when it ends.
+"""Upkeep of the table: here where it is little work, else in a process of its own, whose memory goes when it ends.
 
 Indexing and compacting many rows takes memory that LanceDB's process keeps; a run's own stays small this way. The
 caller waits for it: the table has one writer. Knows nothing of runs.
@@ -19,14 +19,14 @@ from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.lock import check_lock
 
 
-def look_after(table: ChunkTable, layout: Layout, settings: RuntimeConfig, new_rows: int) -> None:
-    """Runs `ChunkTable.upkeep` after so many new rows; apart from `runtime.upkeep_rows` on.
+def look_after(table: ChunkTable, layout: Layout, settings: RuntimeConfig) -> None:
+    """Runs `ChunkTable.upkeep`, apart where it has `runtime.upkeep_rows` or more to index.
 
     Raises:
         LockedError: The writer's lock was lost.
         StoreError: It failed; no row is lost by that.
     """
-    if new_rows < settings.upkeep_rows:
+    if table.rows_to_index(settings) < settings.upkeep_rows:
         table.upkeep(settings)
         return
     check_lock(layout)

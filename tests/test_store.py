@@ -120,12 +120,14 @@ def test_an_index_that_many_runs_added_to_becomes_one_part_again(layout: Layout)
     table = ChunkTable.create(layout, DIMENSION, "{}")
     settings = RuntimeConfig(index_above_rows=1000, index_tail_share=0.01)
     table.add(reader(make_rows(4000)))
-    segments = []
+    segments, rows_to_index = [], []
     for first in range(4000, 5000, 100):
+        rows_to_index.append(table.rows_to_index(settings))
         table.upkeep(settings)
         segments.append(table._segments)
         table.add(reader(make_rows(100, first)))
     assert segments == [1, 2, 3, 4, 5, 6, 7, 8, 9, 1]
+    assert rows_to_index == [4000, *[100] * 8, 4900]
     assert table._table.stats()["fragment_stats"]["num_fragments"] == 3  # all that was, the last run's, what is new
 
 

@@ -1,4 +1,4 @@
-"""Upkeep of the table at the end of a run, in a process of its own where much is new."""
+"""Upkeep of the table at the end of a run, in a process of its own where it is much work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rag_pipeline.upkeep import look_after
 
 
 def test_a_long_run_looks_after_its_table_in_another_process(docs: Path, tmp_path: Path, index: Index) -> None:
-    """From so many new rows on they are indexed and joined by another process, and this one sees what it did."""
+    """So many rows and more are indexed and joined by another process, and this one sees what it did."""
     report = index(docs, runtime={"upkeep_rows": 1, "commit_rows": 1, "commit_interval_s": 0, "files_per_task": 1})
     rows = report.chunks["written"]
     assert report.stages["upkeep"]["rows"] == rows
@@ -35,6 +35,7 @@ def test_upkeep_that_fails_says_why(docs: Path, tmp_path: Path, index: Index) ->
     layout = Layout.at(tmp_path / "index")
     table = ChunkTable.open(layout)
     rows = table.count()
+    table._table.drop_index("words")
     with pytest.raises(StoreError, match=r"looking after the table failed: .*holds no table"):
-        look_after(table, Layout.at(tmp_path / "nowhere"), RuntimeConfig(upkeep_rows=1), rows)
+        look_after(table, Layout.at(tmp_path / "nowhere"), RuntimeConfig(upkeep_rows=1))
     assert table.count() == rows

@@ -186,6 +186,19 @@ class ChunkTable:
             delete = functools.partial(self._table.delete, condition)
             commit("deleting rows from the table", self._layout, self._table, delete)
 
+    def rows_to_index(self, settings: RuntimeConfig) -> int:
+        """How many rows `upkeep` would have to index: all, where one of the indexes is due to be made anew."""
+        with store_errors("looking after the table", self._layout.lancedb):
+            rows = self.count()
+            anew = self._is_text_due(rows) or self._is_training_due(rows, settings)
+            return rows if anew else self._tail(_TEXT_INDEX)
+
+    def _is_text_due(self, rows: int) -> bool:
+        return not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2
+
+    def _is_training_due(self, rows: int, settings: RuntimeConfig) -> bool:
+        return rows >= max(settings.index_above_rows, 2 * self._trained_rows) or self._segments > _SEGMENTS
+
     def upkeep(self, settings: RuntimeConfig) -> None:
         """Compacts, prunes versions and keeps both indexes fresh, each by its threshold; readers go on meanwhile.
 
@@ -197,10 +210,8 @@ class ChunkTable:
         keep = timedelta(days=settings.keep_days)
         with committing("looking after the table", self._layout):
             rows = self.count()
-            mostly_new = not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2
-            outgrown = rows >= max(settings.index_above_rows, 2 * self._trained_rows)
-            indexing = [self._index_text] if mostly_new else []
-            indexing += [self._train] if outgrown or self._segments > _SEGMENTS else []
+            indexing = [self._index_text] if self._is_text_due(rows) else []
+            indexing += [self._train] if self._is_training_due(rows, settings) else []
             with ThreadPoolExecutor() as pool:  # side by side, since each leaves cores idle at times
                 list(pool.map(lambda make: make(), indexing))
             share = settings.index_tail_share * rows
