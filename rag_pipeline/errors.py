@@ -64,6 +64,10 @@ class StoreError(RagPipelineError):
     exit_code = EXIT_STOPPED
 
 
+class UnreachableError(StoreError):
+    """The place of the index does not answer or lets nobody in, which says nothing of what lies there."""
+
+
 class IndexNotWritableError(StoreError):
     """The index location refuses writing before any work starts."""
 

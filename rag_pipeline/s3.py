@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from rag_pipeline.errors import ConfigError
 
 Kind = Literal["missing", "denied", "changed", "unreachable", "refused"]
+NO_ANSWER: tuple[Kind, ...] = ("unreachable", "denied")  # kinds that say nothing of what lies there
 
 # A call is repeated until attempts or time are used up; waits are drawn from 0 to a bound that doubles each time.
 MAX_ATTEMPTS = 10

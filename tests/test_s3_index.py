@@ -28,6 +28,7 @@ from rag_pipeline import errors, maintenance
 from rag_pipeline.cli import main
 from rag_pipeline.config import Config
 from rag_pipeline.search import Searcher
+from rag_pipeline.search.filters import Filters
 from rag_pipeline.store import LOCK, Layout, database, lease
 from rag_pipeline.store.current import digest_rows
 from rag_pipeline.store.lance import ChunkTable
@@ -397,6 +398,23 @@ def test_errors_name_place_and_answer_and_no_secret(
     assert "nothing is indexed here" in capsys.readouterr().err
     with pytest.raises(errors.ConfigError, match="s3://bucket/prefix"):
         Layout.at("gs://bucket/index")
+
+
+@pytest.mark.parametrize("place", ["/lancedb/chunks.lance/data/", "/lancedb/files.arrow", "/parquet/", "/_versions/"])
+def test_an_index_that_may_not_be_read_is_not_called_damaged(
+    place: str, docs: Path, config: Config, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever S3 denies, to us or to LanceDB, `verify` and a query say so and stop; they judge no row by it."""
+    index_inline(config)
+    with FaultProxy(s3.url).running() as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        proxy.plan = lambda request: "403" if place in request.path + request.query.replace("%2F", "/") else None
+        with pytest.raises(errors.UnreachableError, match=r"AccessDenied|privileges") as denied:
+            maintenance.verify(config)
+        assert denied.value.exit_code == errors.EXIT_STOPPED
+        if "chunks" in place:
+            with pytest.raises(errors.UnreachableError):
+                Searcher(config).query("tides", filters=Filters(where="page is null"))
 
 
 def test_credentials_of_a_profile_are_enough(

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from rag_pipeline.errors import RagPipelineError, StoreError
-from rag_pipeline.s3 import S3Error
+from rag_pipeline.errors import RagPipelineError, StoreError, UnreachableError
+from rag_pipeline.s3 import NO_ANSWER, S3Error
 from rag_pipeline.store.files import Files, absolute, files_at
 
 LOG = "parquet"
@@ -22,6 +22,7 @@ RUNS = "runs"
 LOCK = "writer.lock"
 _STAGING = "lancedb-next-"
 _S3_ANSWER = re.compile(r"<Code>(.{1,100}?)</Code>.*?<Message>(.{1,300}?)</Message>")  # as LanceDB passes it on
+_NO_ANSWER = re.compile(r"Generic S3 error|lacked the necessary privileges")  # LanceDB's words; missing is another
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -103,9 +104,9 @@ def store_errors(doing: str, where: str) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError, S3Error) as error:
         said = _S3_ANSWER.search(text := " ".join(str(error).split()))
         reason = ": ".join(said.groups()) if said else text[:300]
-        raise StoreError(
-            f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume"
-        ) from error
+        silent = _NO_ANSWER.search(text) or (isinstance(error, S3Error) and error.kind in NO_ANSWER)
+        kind = UnreachableError if silent else StoreError
+        raise kind(f"{where}: {doing} failed: {reason}; nothing committed is lost, run again to resume") from error
 
 
 def doc_filter(doc_ids: Iterable[str]) -> str:

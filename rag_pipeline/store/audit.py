@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from rag_pipeline.errors import StoreError
+from rag_pipeline.errors import StoreError, UnreachableError
 from rag_pipeline.records import ManifestRow
 from rag_pipeline.schema import from_vectors
 from rag_pipeline.store import Layout
@@ -41,10 +41,15 @@ def audit(layout: Layout) -> list[Problem]:
 
     Returns:
         What is wrong; empty when all agree.
+
+    Raises:
+        UnreachableError: The place of the index does not answer.
     """
     manifest = Manifest(layout)
     try:
         rows = list(manifest.load().values())
+    except UnreachableError:
+        raise
     except StoreError as error:
         return [Problem("damaged", str(error))]
     problems = [Problem("leftover", f"{file}: half-written by a killed run") for file in list_temporary(layout)]
@@ -52,6 +57,8 @@ def audit(layout: Layout) -> list[Problem]:
     try:
         in_table = digest_rows(_checked(ChunkTable.open(layout), problems), counts) if ChunkTable.exists(layout) else {}
         in_log = digest_rows(current_rows(layout, rows), Counter())
+    except UnreachableError:
+        raise
     except StoreError as error:
         return [*problems, Problem("damaged", str(error))]
     problems += _check_manifest(rows, counts)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from rag_pipeline.config import RuntimeConfig
-from rag_pipeline.errors import ConfigError, IndexMissingError
+from rag_pipeline.errors import ConfigError, IndexMissingError, UnreachableError
 from rag_pipeline.schema import chunk_schema
 from rag_pipeline.store import Layout, doc_filter, store_errors
 from rag_pipeline.store.database import commit, committing, connect, restore_version
@@ -114,9 +114,10 @@ class ChunkTable:
 
     def scan(self) -> Iterator[pa.Table]:
         """Yields all rows in batches, without the index's own columns."""
-        query = self._table.search().select(self._table.schema.names).limit(max(1, self.count()))
-        for batch in query.to_batches():
-            yield pa.Table.from_batches([batch])
+        with store_errors("reading the table", self._layout.lancedb):
+            query = self._table.search().select(self._table.schema.names).limit(max(1, self.count()))
+            for batch in query.to_batches():
+                yield pa.Table.from_batches([batch])
 
     def unindexed_rows(self) -> dict[str, int]:
         """Name of the vector index to rows it does not cover yet; empty where there is none."""
@@ -141,7 +142,8 @@ class ChunkTable:
 
     def count(self) -> int:
         """Rows of the current version."""
-        return int(self._table.count_rows())
+        with store_errors("reading the table", self._layout.lancedb):
+            return int(self._table.count_rows())
 
     @functools.cached_property
     def rows(self) -> int:
@@ -152,7 +154,8 @@ class ChunkTable:
         """Files that have rows, and the run that wrote them."""
         if not self.count():
             return {}
-        rows = self._table.search().select(["doc_id", "run_id"]).limit(self.count()).to_arrow()
+        with store_errors("reading the table", self._layout.lancedb):
+            rows = self._table.search().select(["doc_id", "run_id"]).limit(self.count()).to_arrow()
         pairs = rows.group_by(["doc_id", "run_id"]).aggregate([])
         return dict(zip(pairs["doc_id"].to_pylist(), pairs["run_id"].to_pylist(), strict=True))
 
@@ -269,7 +272,7 @@ class ChunkTable:
             query = query.nprobes(_PROBES).maximum_nprobes(0).refine_factor(max(1, _RANKED_EXACTLY // k))
         else:
             query = query.bypass_vector_index()
-        return _answer(query.select([*columns, "_distance"]).limit(k).with_row_id(), where)
+        return self._answer(query.select([*columns, "_distance"]).limit(k).with_row_id(), where)
 
     def matching(self, text: str, k: int, where: str | None, columns: list[str]) -> pa.Table:
         """The k rows whose words match best by BM25, best first, filtered before they are ranked.
@@ -280,7 +283,7 @@ class ChunkTable:
         from lancedb.query import MatchQuery
 
         query = self._query().nearest_to_text(MatchQuery(text, "text"))
-        return _answer(query.select([*columns, "_score"]).limit(k).with_row_id(), where)
+        return self._answer(query.select([*columns, "_score"]).limit(k).with_row_id(), where)
 
     def _query(self) -> Any:
         """A query of LanceDB's asynchronous kind: the other one asks its thread five times, which takes 1 ms longer.
@@ -296,7 +299,7 @@ class ChunkTable:
         from lancedb.query import AsyncTakeQuery
 
         query = AsyncTakeQuery(self._table._table._inner.take_row_ids(row_ids))
-        return _answer(query.select(columns).with_row_id(), None)
+        return self._answer(query.select(columns).with_row_id(), None)
 
     def select(self, where: str, columns: list[str], limit: int) -> pa.Table:
         """At most `limit` rows that pass a filter, in no order.
@@ -304,21 +307,23 @@ class ChunkTable:
         Raises:
             ConfigError: The filter is not a SQL expression over the table's columns.
         """
-        return _answer(self._query().select(columns).limit(limit), where)
+        return self._answer(self._query().select(columns).limit(limit), where)
 
+    def _answer(self, query: Any, where: str | None) -> pa.Table:
+        """Runs a query, on its filtered rows only: a filter comes before the ranking."""
+        from lancedb.query import BaseQueryBuilder
 
-def _answer(query: Any, where: str | None) -> pa.Table:
-    """Runs a query, on its filtered rows only: a filter comes before the ranking."""
-    from lancedb.query import BaseQueryBuilder
-
-    if where is None:
-        return BaseQueryBuilder(query).to_arrow()
-    expression = checked_where(where)
-    try:
-        return BaseQueryBuilder(query.where(expression)).to_arrow()
-    except Exception as error:  # LanceDB has a type of its own for filters it did not expect
-        reason = str(error).strip().split("\n")[0][:300]
-        raise ConfigError(f"--where {where!r}: {reason}") from None
+        expression = None if where is None else checked_where(where)
+        try:
+            with store_errors("searching the table", self._layout.lancedb):
+                return BaseQueryBuilder(query.where(expression) if expression else query).to_arrow()
+        except UnreachableError:
+            raise
+        except Exception as error:  # LanceDB has a type of its own for filters it did not expect
+            if expression is None:
+                raise
+            reason = str(error.__cause__ or error).strip().split("\n")[0][:300]
+            raise ConfigError(f"--where {where!r}: {reason}") from None
 
 
 def checked_where(where: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rag_pipeline.errors import IndexMissingError, IndexNotWritableError, StoreError
-from rag_pipeline.s3 import Bucket, S3Error, S3Object
+from rag_pipeline.errors import IndexMissingError, IndexNotWritableError, StoreError, UnreachableError
+from rag_pipeline.s3 import NO_ANSWER, Bucket, S3Error, S3Object
 from rag_pipeline.store.files import Stored
 from rag_pipeline.store.lease import check_held
 
@@ -111,7 +111,8 @@ def _translated() -> Iterator[None]:
             raise IndexMissingError(str(error)) from error
         if error.kind == "missing":
             raise FileNotFoundError(str(error)) from error
-        raise StoreError(f"{error}; nothing committed is lost, run again to resume") from error
+        kind = UnreachableError if error.kind in NO_ANSWER else StoreError
+        raise kind(f"{error}; nothing committed is lost, run again to resume") from error
 
 
 class _Ranges(io.RawIOBase):
