@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -57,9 +58,9 @@ def test_verify_finds_what_can_never_be_found(docs: Path, index: Index, config: 
     assert {problem.kind for problem in maintenance.verify(config)} == {"vector", "different"}
 
 
-@pytest.mark.parametrize("lost", ["rows", "table", "newest version"])
+@pytest.mark.parametrize("lost", ["rows", "table", "half a file", "newest version"])
 def test_repair_makes_the_table_anew_without_embedding(lost: str, docs: Path, index: Index, config: Config) -> None:
-    """From a table with rows missing, no table at all, or an emptied newest version: the same rows as before."""
+    """From a table with rows missing, none at all, cut files or an emptied newest version: the same rows as before."""
     index(docs)
     before = digest(config)
     folder = Path(config.output.path) / "lancedb" / "chunks.lance"
@@ -67,6 +68,10 @@ def test_repair_makes_the_table_anew_without_embedding(lost: str, docs: Path, in
         ChunkTable.open(Layout.at(config.output.path))._table.delete("ordinal >= 0")
     elif lost == "table":
         shutil.rmtree(folder)
+    elif lost == "half a file":
+        for file in folder.glob("data/*"):
+            os.truncate(file, file.stat().st_size // 2)
+        assert [problem.kind for problem in maintenance.verify(config)] == ["damaged"]
     else:
         min(folder.glob("_versions/*.manifest")).write_bytes(b"")
     assert maintenance.verify(config)
