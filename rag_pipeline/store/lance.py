@@ -200,7 +200,8 @@ class ChunkTable:
         return not self.has_text_index or self._tail(_TEXT_INDEX) > rows / 2
 
     def _is_training_due(self, rows: int, settings: RuntimeConfig) -> bool:
-        return rows >= max(settings.index_above_rows, 2 * self._trained_rows) or self._segments > _SEGMENTS
+        outgrown = rows >= 2 * self._trained_rows or self._segments > _SEGMENTS
+        return rows >= settings.index_above_rows and outgrown
 
     def upkeep(self, settings: RuntimeConfig) -> None:
         """Compacts, prunes versions and keeps both indexes fresh, each by its threshold; readers go on meanwhile.
