@@ -157,6 +157,22 @@ def test_watch_indexes_until_it_is_told_to_stop(docs: Path, tmp_path: Path) -> N
         assert process.stdout.read() == ""
 
 
+def test_an_interrupt_of_a_run_that_dies_of_it_is_told_all_the_same(docs: Path, tmp_path: Path) -> None:
+    """A run that is killed while it stops cannot say how to resume; `watch` does, with the same exit code."""
+    for number in range(300):
+        shutil.copy(docs / "file1.md", docs / f"copy{number}.md")
+    with watching(docs, tmp_path) as process:
+        wait_until(lambda: list((tmp_path / "index").glob("parquet/run=*/part-*")), 180)
+        run = next(child for child in psutil.Process(process.pid).children() if "index" in child.cmdline())
+        run.suspend()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        run.kill()
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == errors.EXIT_STOPPED
+    assert "run again to resume" in stderr and "Traceback" not in stderr
+
+
 def test_an_interrupt_ends_the_run_under_way_as_index_does(docs: Path, tmp_path: Path) -> None:
     """Ctrl-C during a run: it commits what is finished, says how to resume, and its exit code is the command's."""
     for number in range(300):

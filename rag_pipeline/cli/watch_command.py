@@ -52,6 +52,9 @@ class _Index:
                     interrupted = True
                     process.terminate()
         if interrupted:
-            self.stopped_with = process.returncode if process.returncode >= 0 else errors.EXIT_STOPPED
+            self.stopped_with = process.returncode
+            if process.returncode < 0:  # it died before it could say so
+                self.stopped_with = errors.EXIT_STOPPED
+                print("error: stopped; run again to resume", file=sys.stderr)
             raise KeyboardInterrupt
         return process.returncode
