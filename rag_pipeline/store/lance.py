@@ -121,7 +121,7 @@ class ChunkTable:
 
     def unindexed_rows(self) -> dict[str, int]:
         """Name of the vector index to rows it does not cover yet; empty where there is none."""
-        return {name: self._tail(name) for name in self._indices() if name.startswith(_INDEX)}
+        return {index.name: self._tail(index.name) for index in self._vector_indices()}
 
     @property
     def has_text_index(self) -> bool:
@@ -131,11 +131,14 @@ class ChunkTable:
     def _indices(self) -> list[str]:
         return [str(index.name) for index in self._table.list_indices()]
 
+    def _vector_indices(self) -> list[Any]:
+        """The vector index of today's settings, and none of other ones: LanceDB's description of each."""
+        return [index for index in self._table.list_indices() if index.name.startswith(_INDEX)]
+
     @property
     def _segments(self) -> int:
         """Parts the vector index consists of; 0 where there is none."""
-        parts = [index.num_segments for index in self._table.list_indices() if index.name.startswith(_INDEX)]
-        return max(parts, default=0)
+        return max((int(index.num_segments) for index in self._vector_indices()), default=0)
 
     def _tail(self, name: str) -> int:
         return int(self._table.index_stats(name).num_unindexed_rows)
@@ -237,8 +240,7 @@ class ChunkTable:
     @property
     def _trained_rows(self) -> int:
         """Rows the vector index was trained on: its name says it, so that index and number cannot part."""
-        names = [name for name in self._indices() if name.startswith(_INDEX)]
-        return max((int(name.removeprefix(_INDEX)) for name in names), default=0)
+        return max((int(index.name.removeprefix(_INDEX)) for index in self._vector_indices()), default=0)
 
     def _train(self) -> None:
         from lancedb.index import IvfRq
