@@ -30,7 +30,7 @@ from rag_pipeline.stages.filter import check_libraries
 from rag_pipeline.stages.parse import media_type_of
 from rag_pipeline.store import Layout
 from rag_pipeline.store.audit import audit
-from rag_pipeline.store.database import share_heaps
+from rag_pipeline.store.database import keep_heaps_small
 from rag_pipeline.store.documents import find_documents
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
@@ -185,7 +185,7 @@ class Run:
 
     def _apply(self, todo: Plan, report: Report, stream: Stream) -> None:
         note_start(self.layout, report.run_id)
-        share_heaps()
+        keep_heaps_small()
         job = self.job(report.run_id)
         table = (
             ChunkTable.open(self.layout)

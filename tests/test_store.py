@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -262,3 +265,25 @@ def _fail_from(patch: pytest.MonkeyPatch, call: str, number: int) -> None:
         return real(first, *args, **kwargs)
 
     patch.setattr(owner, call, failing)
+
+
+def test_a_writer_gives_back_the_memory_a_commit_took() -> None:
+    """What sixteen threads had in hand is the machine's again: Arrow's own allocator keeps hundreds of megabytes."""
+    program = """
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy as np, psutil, pyarrow as pa
+        from rag_pipeline.store.database import keep_heaps_small
+
+        def read(part):
+            for buffer in [pa.allocate_buffer(1_500_000 + 10_000 * n) for n in range(10)]:
+                np.asarray(memoryview(buffer))[:] = 1
+
+        keep_heaps_small()
+        with ThreadPoolExecutor(16) as pool:
+            before = psutil.Process().memory_info().rss
+            list(pool.map(read, range(64)))
+            print(psutil.Process().memory_info().rss - before)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    kept = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert kept < 50_000_000

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from rag_pipeline.store import Layout, store_errors
 from rag_pipeline.store.lock import check_lock
 
 _ATTEMPTS = 3
 _WAIT_S = 1.0
-_M_ARENA_MAX = -8  # of glibc's mallopt(3)
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's mallopt(3)
 _AWS_ITSELF = re.compile(r"https://s3(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?")
 
 
@@ -54,13 +56,18 @@ def _connect_s3(url: str, pid: int, variables: int) -> Any:
     return lancedb.connect(url, storage_options=options)
 
 
-def share_heaps() -> None:
-    """Lets LanceDB's threads share two heaps in this process; glibc gives a machine of 16 cores up to 128.
+def keep_heaps_small() -> None:
+    """Gives the memory that a commit took back after it, in this process; for writers, which make a commit at a time.
 
-    Each heap keeps what one commit needed. For writers: many threads that allocate at once would wait for each other.
+    By themselves Arrow's threads keep what they once had, glibc has up to 128 heaps on a machine of 16 cores, and once
+    a buffer of some megabytes was freed the next ones come from a heap, in whose holes they soon fit no more. Threads
+    that allocate much at once would wait for each other.
     """
+    pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(AttributeError, OSError):  # another C library has no such heaps
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_ARENA_MAX, 2)
+        libc.mallopt(_M_MMAP_THRESHOLD, 2**20)
 
 
 @contextlib.contextmanager

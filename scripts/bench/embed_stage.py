@@ -13,8 +13,9 @@ inproc        the stage's engine alone, token ids in, in one process without Ray
 ceiling       as many such processes as the stage has actors, each with its share of the chunks
 st            sentence-transformers, batch 256
 
-Start-up is not counted; rates of Datasets are by the engines' busy time. `--model DIR` with a config and a tokenizer
-but no weights runs random ones. Prints a line a measurement, then medians and the stage's share of the best.
+Start-up is not counted: rates of Datasets are from when the last engine began, those of processes from when all are
+warm. `--model DIR` with a config and a tokenizer but no weights runs random ones. Prints a line a measurement, then
+medians and the stage's share of the best.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ import pyarrow as pa
 from growth import WORDS_PER_CHUNK, vocabulary
 
 from rag_pipeline import schema
-from rag_pipeline.busy_time import BusyTime
 from rag_pipeline.config import Config
 from rag_pipeline.embedding import embed
 from rag_pipeline.embedding.engine_args import count_engines, engine_environment, engine_kwargs
@@ -50,6 +50,7 @@ from rag_pipeline.session import ray_session
 from rag_pipeline.tasks import files_to_table, prepare_block
 
 WARM_UP = 512
+UNIQUE = 60_000
 
 
 def main() -> None:
@@ -130,20 +131,23 @@ def chunks_of(config: Config, folder: str | None, count: int) -> tuple[pa.Table,
 
 
 def synthetic(config: Config, count: int) -> tuple[pa.Table, list[str]]:
-    """Random words, 100 to 206 tokens a chunk."""
+    """Random words, 100 to 206 tokens a chunk; after `UNIQUE` of them the same ones again."""
     model = load_model(config.recipe.embedding)
     tokenizer, dice, words = load_tokenizer(model), random.Random(1), vocabulary()
+    unique = min(count, UNIQUE)
     texts = [
-        " ".join(dice.choices(words, k=dice.randint(WORDS_PER_CHUNK - 43, WORDS_PER_CHUNK + 63))) for _ in range(count)
+        " ".join(dice.choices(words, k=dice.randint(WORDS_PER_CHUNK - 43, WORDS_PER_CHUNK + 63))) for _ in range(unique)
     ]
     ids = [[*tokenizer.head_ids, *one.ids, *tokenizer.tail_ids] for one in tokenizer.encode(texts)]
     columns = {
-        "kind": pa.repeat(pa.scalar(schema.EMBED), count),
+        "kind": pa.repeat(pa.scalar(schema.EMBED), unique),
         "token_ids": pa.array(ids, pa.list_(pa.int32())),
         "text": pa.array(texts),
         "prompt_hash": pa.array([short_hash(text) for text in texts]),
     }
-    return schema.conform(pa.table(columns), schema.stream_schema(model.dimension)), texts
+    table = schema.conform(pa.table(columns), schema.stream_schema(model.dimension))
+    times = -(-count // unique)
+    return pa.concat_tables([table] * times).slice(0, count), (texts * times)[:count]
 
 
 Times = tuple[int, float, float]  # chunks, and the begin and end of their embedding in seconds since the epoch
@@ -157,18 +161,29 @@ def on_dataset(config: Config, table: pa.Table, engine: str) -> Times:
     with ray_session(config, verbose=False):
         blocks = [table.slice(first, 512) for first in range(0, table.num_rows, 512)]
         dataset = embed(ray.data.from_arrow(blocks), load_model(embedding), embedding, config.runtime)
-        receipts = dataset.map_batches(receipt, batch_size=None, batch_format="pyarrow", num_cpus=0.1)
-        busy, chunks = BusyTime(), 0
-        for row in receipts.iter_rows():
-            busy.add(row["start"], row["end"])
-            chunks += row["chunks"]
-    return chunks, 0.0, busy.seconds
+        receipts = dataset.map_batches(receipt, batch_size=None, batch_format="pyarrow", num_cpus=0.1).take_all()
+    begins: dict[str, float] = {}
+    for row in receipts:
+        begins[row["engine"]] = min(row["start"], begins.get(row["engine"], row["start"]))
+    all_up, end = max(begins.values()), max(row["end"] for row in receipts)
+    done = sum(
+        row["chunks"] * (row["end"] - max(row["start"], all_up)) / (row["end"] - row["start"])
+        for row in receipts
+        if row["end"] > all_up
+    )
+    return round(done), all_up, end
 
 
 def receipt(block: pa.Table) -> pa.Table:
     """What the driver hears of a block whose vectors stay in the workers, as in a run."""
     start, end = pa.compute.min(block["engine_start"]).as_py(), pa.compute.max(block["engine_end"]).as_py()
-    return pa.table({"start": [start], "end": [end], "chunks": [len(block["vector"].drop_null())]})
+    facts = {
+        "start": start,
+        "end": end,
+        "engine": block["engine"][0].as_py(),
+        "chunks": len(block["vector"].drop_null()),
+    }
+    return pa.Table.from_pylist([facts])
 
 
 def documented(config: Config, texts: list[str], gpu: bool) -> Times:
@@ -217,7 +232,8 @@ def alone(
         arguments["gpu_memory_utilization"] = round(0.9 / count, 3)
     engine = None if one else LLM(model=model.path, runner="pooling", **arguments)
     core = CoreEncoder(model.path, arguments) if one else None
-    prompts: list[Any] = (texts or table["token_ids"].to_pylist())[number::count]
+    rows = range(number, table.num_rows, count)
+    prompts: list[Any] = [texts[row] for row in rows] if texts else table["token_ids"].take(pa.array(rows)).to_pylist()
 
     def run(some: list[Any]) -> None:
         if engine is not None:
