@@ -41,6 +41,7 @@ class BertEncoder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others need the cores meanwhile
+        options.add_session_config_entry("session.dynamic_block_base", "4")  # a thread that has a core takes more
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # nothing left to fuse
         self._constants = graph.constants  # the session reads them where they lie
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(value) for value in graph.constants.values()]

@@ -123,7 +123,7 @@ class _Walk:
         """A file record for one entry, or ``None`` for a folder to walk into."""
         path = self._relative(entry.path)
         try:
-            info = entry.stat()
+            info = os.stat(entry.path)  # an entry would keep it until its folder is done
         except OSError as error:
             kind = (
                 ("skipped:symlink", "the link leads nowhere")

@@ -160,7 +160,7 @@ def on_dataset(config: Config, table: pa.Table, engine: str) -> Times:
     embedding = config.recipe.embedding.model_copy(update={"engine": engine})
     with ray_session(config, verbose=False):
         blocks = [table.slice(first, 512) for first in range(0, table.num_rows, 512)]
-        dataset = embed(ray.data.from_arrow(blocks), load_model(embedding), embedding, config.runtime)
+        dataset = embed(ray.data.from_blocks(blocks), load_model(embedding), embedding, config.runtime)
         receipts = dataset.map_batches(receipt, batch_size=None, batch_format="pyarrow", num_cpus=0.1).take_all()
     begins: dict[str, float] = {}
     for row in receipts:
