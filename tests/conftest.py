@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +84,13 @@ def real_index(tmp_path_factory: pytest.TempPathFactory, sample_docs: Path, ray_
     source = folder / "docs"
     shutil.copytree(sample_docs, source)
     return folder / "index", pipeline.index(vllm_config(source, folder / "index"))
+
+
+def free_port() -> int:
+    """A TCP port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def parse_bytes(path: str, data: str | bytes, recipe: ParseConfig | None = None) -> Document:

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, hash_config
+from conftest import ROOT, free_port, hash_config
 
 from rag_pipeline import errors, maintenance, pipeline
 from rag_pipeline.cli.parser import make_parser
@@ -41,13 +40,6 @@ ENV = {
     "RAY_health_check_period_ms": "1000",  # a lost node is noticed in seconds
 }
 HAS_NAMESPACES = subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode == 0
-
-
-def free_port() -> int:
-    """A TCP port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_options(cpus: int, gpus: int, head: bool) -> list[str]:

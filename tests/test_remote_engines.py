@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import vllm_config
+from conftest import free_port, vllm_config
 
 from rag_pipeline import pipeline, schema
 from rag_pipeline.config import Config
@@ -42,10 +41,7 @@ def notes(tmp_path: Path) -> Path:
 @pytest.fixture
 def vllm_server(tmp_path: Path) -> Iterator[str]:
     """VLLM's own OpenAI-compatible server with the default model, on a free port; its base URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = Config()
+    config, port = Config(), free_port()
     model = str(find_model(config.recipe.embedding.model))
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--runner", "pooling"]
     command += ["--served-model-name", "minilm", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"]

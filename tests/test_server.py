@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, hash_config
+from conftest import ROOT, free_port, hash_config
 from simulation import index_inline
 from starlette.testclient import TestClient
 
@@ -273,9 +272,7 @@ def served(config: Config) -> Iterator[str]:
     """A real server on a free port."""
     import uvicorn
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = uvicorn.Server(uvicorn.Config(create_app(config), port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -290,9 +287,7 @@ def test_serve_ends_well_when_it_is_told_to(config: Config, tmp_path: Path) -> N
     """The real program: answers on its port, refuses a port that is taken, and ends with code 0 on SIGTERM."""
     yaml = tmp_path / "c.yaml"
     yaml.write_text("recipe: {embedding: {engine: hash}}\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "rag_pipeline.cli", "serve", "-c", str(yaml), "--index", config.output.path]
     with subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True) as server:
         for _ in range(600):
