@@ -102,7 +102,7 @@ class _Walk:
             walked.add((info.st_dev, info.st_ino))
             try:
                 with os.scandir(folder) as entries:
-                    listed = sorted(entries, key=lambda entry: entry.name)
+                    listed = sorted(entries, key=lambda entry: entry.name, reverse=True)
             except OSError as error:
                 if folder == self._root:
                     raise SourceError(f"source {folder}: cannot be listed: {error.strerror}") from None
@@ -110,7 +110,8 @@ class _Walk:
                 self.unreadable.append(prefix)
                 yield File(prefix, folder, skip="failed:unreadable", reason=f"cannot be listed: {error.strerror}")
                 continue
-            for entry in listed:
+            while listed:
+                entry = listed.pop()  # and let go of: it keeps what `stat` said
                 found = self._entry(entry)
                 if isinstance(found, File):
                     yield found
@@ -123,7 +124,7 @@ class _Walk:
         """A file record for one entry, or ``None`` for a folder to walk into."""
         path = self._relative(entry.path)
         try:
-            info = os.stat(entry.path)  # an entry would keep it until its folder is done
+            info = entry.stat()
         except OSError as error:
             kind = (
                 ("skipped:symlink", "the link leads nowhere")
