@@ -91,6 +91,7 @@ def build_graph(files: tuple[File, ...], job: Job, config: Config) -> Any:
     blocks = [files_to_table(files[first : first + step]) for first in range(0, len(files), step)]
     arrow: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
 
+    # `from_arrow` would run a task for each block first, only to look at it.
     chunks = ray.data.from_blocks(blocks).map_batches(_prepare_block, fn_args=(job,), num_cpus=0.5, **arrow)
     # It must not forget: its node is the one that is there till the end.
     one = ray.data.ActorPoolStrategy(size=1, max_tasks_in_flight_per_actor=_BLOCKS_WAITING)

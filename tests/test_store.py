@@ -246,27 +246,6 @@ def test_a_run_that_stopped_before_it_wrote_a_part_is_remembered(
     assert not list((tmp_path / "index" / "runs").glob("*.started"))
 
 
-def _no_space(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def _fail_from(patch: pytest.MonkeyPatch, call: str, number: int) -> None:
-    """Makes the n-th and every later call on a file of the log fail as a full disk does."""
-    owner: Any = os if call == "fsync" else Path
-    real: Callable[..., Any] = getattr(owner, call)
-    left = number
-
-    def failing(first: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal left
-        if call == "fsync" or "part-" in str(first):
-            left -= 1
-            if left <= 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-        return real(first, *args, **kwargs)
-
-    patch.setattr(owner, call, failing)
-
-
 def test_a_writer_gives_back_the_memory_a_commit_took() -> None:
     """What sixteen threads had in hand is the machine's again: Arrow's own allocator keeps hundreds of megabytes."""
     program = """
@@ -287,3 +266,24 @@ def test_a_writer_gives_back_the_memory_a_commit_took() -> None:
     command = [sys.executable, "-c", textwrap.dedent(program)]
     kept = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert kept < 50_000_000
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _fail_from(patch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    """Makes the n-th and every later call on a file of the log fail as a full disk does."""
+    owner: Any = os if call == "fsync" else Path
+    real: Callable[..., Any] = getattr(owner, call)
+    left = number
+
+    def failing(first: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        if call == "fsync" or "part-" in str(first):
+            left -= 1
+            if left <= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return real(first, *args, **kwargs)
+
+    patch.setattr(owner, call, failing)

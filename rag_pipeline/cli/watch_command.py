@@ -52,9 +52,8 @@ class _Index:
                     interrupted = True
                     process.terminate()
         if interrupted:
-            self.stopped_with = process.returncode
             if process.returncode < 0:  # it died before it could say so
-                self.stopped_with = errors.EXIT_STOPPED
-                print("error: stopped; run again to resume", file=sys.stderr)
+                raise errors.StoppedError("stopped; run again to resume")
+            self.stopped_with = process.returncode
             raise KeyboardInterrupt
         return process.returncode

@@ -111,7 +111,7 @@ class _Walk:
                 yield File(prefix, folder, skip="failed:unreadable", reason=f"cannot be listed: {error.strerror}")
                 continue
             while listed:
-                entry = listed.pop()  # and let go of: it keeps what `stat` said
+                entry = listed.pop()  # each is let go of, since it keeps what `stat` said
                 found = self._entry(entry)
                 if isinstance(found, File):
                     yield found

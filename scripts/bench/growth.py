@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("-c", "--config")
-    parser.add_argument("--memory", action="store_true", help="print the driver's memory every second")
+    parser.add_argument("--memory", action="store_true", help="print each sample of the driver's memory")
     parser.add_argument("--folder", help="where to work; default: a temporary folder")
     args = parser.parse_args()
     before: dict[str, float] = {}
