@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from rag_pipeline.schema import chunk_schema, conform, from_vectors, to_vectors
 from rag_pipeline.store import Layout
 from rag_pipeline.store.lance import ChunkTable
 from rag_pipeline.store.manifest import Manifest
-from rag_pipeline.store.parquet import list_temporary, read_part, write_part
+from rag_pipeline.store.parquet import list_temporary, read_part, read_parts, write_part
 from rag_pipeline.store.vectors import MISSING, KeyMap, VectorIndex, fetch_vectors, to_keys
 
 DIMENSION = 64
@@ -266,6 +267,16 @@ def test_a_writer_gives_back_the_memory_a_commit_took() -> None:
     command = [sys.executable, "-c", textwrap.dedent(program)]
     kept = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert kept < 50_000_000
+
+
+def test_whole_parts_on_a_disk_are_not_read_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit holds the part it hands on and the next one, however many there are: more would only be memory."""
+    read: list[str] = []
+    monkeypatch.setattr("rag_pipeline.store.parquet.read_part", lambda _, part, columns: read.append(part))
+    parts = read_parts(Layout(str(tmp_path)), map(str, range(20)))
+    used = [part for part, _ in islice(parts, 5)]
+    parts.close()  # type: ignore[attr-defined]
+    assert (used, sorted(read)) == (list("01234"), list("012345"))
 
 
 def _no_space(*_: object) -> None:

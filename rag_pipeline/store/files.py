@@ -21,7 +21,6 @@ from rag_pipeline.errors import ConfigError, IndexNotWritableError
 from rag_pipeline.s3 import Bucket
 
 _TEMP_PREFIX = ".tmp-"
-_AT_ONCE = 8
 _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 
@@ -111,13 +110,15 @@ def absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def read_ahead(read: Callable[[_Item], _Read], items: Iterable[_Item]) -> Iterator[tuple[_Item, _Read]]:
+def read_ahead(
+    read: Callable[[_Item], _Read], items: Iterable[_Item], at_once: int = 8
+) -> Iterator[tuple[_Item, _Read]]:
     """Reads items in their order, the next ones while one is used: on S3 it is the waiting that takes the time."""
     waiting: deque[tuple[_Item, Future[_Read]]] = deque()
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="read-ahead") as pool:
+    with ThreadPoolExecutor(at_once, thread_name_prefix="read-ahead") as pool:
         for item in items:
             waiting.append((item, pool.submit(read, item)))
-            if len(waiting) == _AT_ONCE:
+            if len(waiting) == at_once:
                 first, reading = waiting.popleft()
                 yield first, reading.result()
         for first, reading in waiting:

@@ -76,7 +76,9 @@ def read_parts(
     layout: Layout, parts: Iterable[str], columns: list[str] | None = None
 ) -> Iterator[tuple[str, pa.Table]]:
     """Reads parts one after the other, the next ones ahead; see `read_part`."""
-    return read_ahead(lambda part: read_part(layout, part, columns), parts)
+    # A disk is not waited for: more whole parts than the next one would only be memory.
+    at_once = 8 if columns or layout.root.startswith("s3://") else 2
+    return read_ahead(lambda part: read_part(layout, part, columns), parts, at_once)
 
 
 def is_damaged(layout: Layout, part: str) -> bool:
