@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +32,28 @@ def test_arguments_of_the_runtime_reach_the_engine_and_leave_the_fingerprint_alo
         "fp8",
     )
     assert "gpu_memory_utilization" not in model.engine_args
+
+
+def test_a_cpu_engine_keeps_the_memory_of_a_layer_for_the_next() -> None:
+    """Results of some megabytes, made and freed again in any thread, are not taken from the kernel page by page."""
+    program = """
+        import resource, threading
+
+        def layers():
+            for _ in range(50):
+                for megabytes in (6, 25, 25, 40):
+                    b"x" * (megabytes << 20)
+
+        thread = threading.Thread(target=layers)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        thread.start()
+        thread.join()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = {**os.environ, **engine_args.engine_environment(on_gpu=False)}
+    faults = int(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+    assert faults < 50_000  # of 1,200,000 pages
 
 
 def test_a_models_size_is_that_of_its_weights() -> None:

@@ -19,6 +19,14 @@ from rag_pipeline.errors import ConfigError
 _SMALL_BYTES = 200 * 2**20
 _ENGINES_PER_GPU = ((_SMALL_BYTES, 8), (1600 * 2**20, 4))
 _ENGINE_BYTES = 3 * 2**30  # what an engine needs beside its weights: context, activations, graphs
+# A layer's results take some 25 MB, which glibc gives back to the kernel each time and takes anew, page by page: 1,000
+# page faults a chunk, dear in a virtual machine. With these it keeps what an engine once had, in one heap.
+_KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 def count_gpus(runtime: RuntimeConfig) -> int:
@@ -106,6 +114,7 @@ def engine_environment(on_gpu: bool) -> dict[str, str]:
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
             "OMP_NUM_THREADS": str(len(cores)),  # else Ray sets it to the actor's CPUs
+            **_KEEP_MEMORY,
         }
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
