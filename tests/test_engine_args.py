@@ -56,6 +56,36 @@ def test_a_cpu_engine_keeps_the_memory_of_a_layer_for_the_next() -> None:
     assert faults < 50_000  # of 1,200,000 pages
 
 
+@pytest.mark.parametrize(
+    ("count", "cpus", "arguments", "expected"),
+    [
+        (1, [2], {}, (2, "1", 1.0)),
+        (1, [16], {}, (8, "2", 1.0)),
+        (2, [4, 8], {}, (4, "1", 1.0)),
+        (4, [2], {}, (1, "1", 0.25)),
+        (1, [4], {"tensor_parallel_size": 2}, (1, "4", 1.0)),
+    ],
+)
+def test_engines_on_cpus_share_the_cores_of_their_node(
+    count: int,
+    cpus: list[float],
+    arguments: dict[str, int],
+    expected: tuple[int, str, float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process a core, of one thread each up to eight; however many engines, Ray keeps a CPU free for parsing."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    engines = engine_args._on_cpus(count, arguments, cpus)
+    assert (engines.processes, engines.environment["OMP_NUM_THREADS"], engines.cpus_each) == expected
+
+
+def test_the_user_s_number_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With OMP_NUM_THREADS set, an engine has as many processes as fit beside each other."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    engines = engine_args._on_cpus(1, {}, [8])
+    assert (engines.processes, engines.environment["OMP_NUM_THREADS"]) == (2, "4")
+
+
 def test_a_models_size_is_that_of_its_weights() -> None:
     """MiniLM multiplies every token with 10.6 million numbers: six layers of twelve squares of 384."""
     size = model_size(MODEL)

@@ -19,6 +19,9 @@ from rag_pipeline.errors import ConfigError
 _SMALL_BYTES = 200 * 2**20
 _ENGINES_PER_GPU = ((_SMALL_BYTES, 8), (1600 * 2**20, 4))
 _ENGINE_BYTES = 3 * 2**30  # what an engine needs beside its weights: context, activations, graphs
+_CPUS_BESIDE_GPU = 0.25  # what Ray keeps free for an engine; more would keep cores from those who cut its text
+_CPUS_OF_A_NODE = 1.0  # and for all engines of a node without GPUs: files are parsed on the same cores
+_PROCESSES = 8  # of an engine on CPUs at most, each of which takes some 0.5 GB; see `forked`
 # A layer's results take some 25 MB, which glibc gives back to the kernel each time and takes anew, page by page: 1,000
 # page faults a chunk, dear in a virtual machine. With these it keeps what an engine once had, in one heap.
 _KEEP_MEMORY = {
@@ -98,8 +101,13 @@ def _cpu_flags() -> set[str]:
     return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
-def engine_environment(on_gpu: bool) -> dict[str, str]:
-    """Variables the engine's process starts with; those set by the user win."""
+def engine_environment(on_gpu: bool, threads: int | None = None) -> dict[str, str]:
+    """Variables the engine's process starts with; those set by the user win.
+
+    Args:
+        on_gpu: Whether it computes on a GPU.
+        threads: It computes with on CPUs; default: one for every core of this machine.
+    """
     wanted = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -113,7 +121,7 @@ def engine_environment(on_gpu: bool) -> dict[str, str]:
         wanted |= {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
-            "OMP_NUM_THREADS": str(len(cores)),  # else Ray sets it to the actor's CPUs
+            "OMP_NUM_THREADS": str(threads or len(cores)),  # else Ray sets it to the actor's CPUs
             **_KEEP_MEMORY,
         }
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
@@ -144,8 +152,7 @@ def count_engines(
     if not gpus:
         with_cpus = sum(node.get("CPU", 0) >= 1 for node in nodes)
         return (max(1, with_cpus) if runtime.replicas == "auto" else runtime.replicas), 0
-    arguments = {**config.engine_args, **runtime.engine_args}
-    wanted = int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
+    wanted = _world_size({**config.engine_args, **runtime.engine_args})
     per_node = [int(node.get("GPU", 0)) for node in nodes] or [gpus]
     if wanted > max(per_node):
         where = f"the largest of {len(per_node)} nodes" if len(per_node) > 1 else "Ray"
@@ -184,14 +191,16 @@ class Engines:
     Attributes:
         count: How many.
         gpus_each: GPUs, or the share of one, that each is given; 0 on CPUs.
-        on_gpu: Whether they compute on GPUs.
+        cpus_each: CPUs that Ray keeps free for each.
+        processes: Each computes with.
         arguments: Of each, as vLLM takes them.
         environment: Variables of each one's process.
     """
 
     count: int
     gpus_each: float
-    on_gpu: bool
+    cpus_each: float
+    processes: int
     arguments: dict[str, Any]
     environment: dict[str, str]
 
@@ -208,9 +217,26 @@ def plan_engines(model: Model, config: EmbeddingConfig, runtime: RuntimeConfig) 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     count, share = count_engines(model, config, runtime, gpus, nodes)
     arguments = engine_kwargs(model, config, runtime, on_gpu=bool(gpus))
-    environment = engine_environment(on_gpu=bool(gpus))
+    if not gpus:
+        return _on_cpus(count, arguments, [node["CPU"] for node in nodes if node.get("CPU", 0) >= 1] or [1])
+    environment = engine_environment(on_gpu=True)
     if share <= 1:
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if 0 < share < 1:
+    if share < 1:
         arguments.setdefault("gpu_memory_utilization", round(0.9 * share, 3))
-    return Engines(count, share, bool(gpus), arguments, environment)
+    return Engines(count, share, _CPUS_BESIDE_GPU, 1, arguments, environment)
+
+
+def _on_cpus(count: int, arguments: dict[str, Any], cpus: Sequence[float]) -> Engines:
+    """Engines on nodes that have so many CPUs: each is as many processes as it has cores, up to `_PROCESSES`."""
+    per_node = math.ceil(count / len(cpus))
+    cores = max(1, int(min(cpus)) // per_node)
+    most = min(cores, _PROCESSES) if _world_size(arguments) == 1 else 1  # else vLLM makes processes of its own
+    environment = engine_environment(on_gpu=False, threads=cores // most)
+    environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    processes = min(most, max(1, cores // int(environment["OMP_NUM_THREADS"].split(",")[0])))
+    return Engines(count, 0, _CPUS_OF_A_NODE / per_node, processes, arguments, environment)
+
+
+def _world_size(arguments: Mapping[str, Any]) -> int:
+    return int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))

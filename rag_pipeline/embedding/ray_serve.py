@@ -25,11 +25,11 @@ _REQUESTS = 2  # under way per replica: one in the engine, one on its way
 class Embedder:
     """One replica: a vLLM engine in its own process."""
 
-    def __init__(self, recipe: EmbeddingConfig, arguments: dict[str, Any]) -> None:
+    def __init__(self, recipe: EmbeddingConfig, arguments: dict[str, Any], processes: int) -> None:
         from rag_pipeline.embedding.vllm import Engine
 
         self._model = load_model(recipe)
-        self._engine = Engine(self._model, arguments, None, True)
+        self._engine = Engine(self._model, arguments, None, True, processes)
 
     def fingerprint(self) -> str:
         """The embedding fingerprint of what this replica makes."""
@@ -61,12 +61,12 @@ def app(args: dict[str, str]) -> Any:
         num_replicas=engines.count,
         max_ongoing_requests=_REQUESTS,
         ray_actor_options={
-            "num_cpus": 1,
+            "num_cpus": engines.cpus_each,
             "num_gpus": engines.gpus_each,
             "runtime_env": {"env_vars": engines.environment},
         },
     )
-    return deployment.bind(recipe, engines.arguments)
+    return deployment.bind(recipe, engines.arguments, engines.processes)
 
 
 def embed_ray_serve(dataset: Any, model: Model, runtime: RuntimeConfig) -> Any:

@@ -1,6 +1,7 @@
-"""vLLM in the actor's own process, a block at a time with token ids: one process, one call, Arrow out.
+"""vLLM in an actor, a block at a time with token ids: one call, Arrow out.
 
-Several engines share a GPU where the model is small. A run whose every vector may be known starts no engine
+On a GPU the engine is in the actor's own process, and several share the card where the model is small; on CPUs it has
+a process a core. A run whose every vector may be known starts no engine
 before a row needs one. Knows nothing of files, stores or what rows are for.
 """
 
@@ -20,13 +21,13 @@ from rag_pipeline import schema
 from rag_pipeline.config import EmbeddingConfig, RuntimeConfig
 from rag_pipeline.embedding.engine_args import block_rows, plan_engines
 from rag_pipeline.embedding.engine_core import CoreEncoder
+from rag_pipeline.embedding.forked import ForkedEncoder
 from rag_pipeline.embedding.golden import check_golden, golden_ids
 from rag_pipeline.embedding.model import Model, shorten
 from rag_pipeline.errors import EmbeddingError
 from rag_pipeline.records import short_hash
 
 _MAX_DEATHS = 40
-_CPUS_BESIDE_GPU = 0.25  # what Ray keeps free for an engine; more would keep cores from those who cut its text
 
 
 def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: RuntimeConfig, start_now: bool) -> Any:
@@ -42,11 +43,11 @@ def embed_vllm(dataset: Any, model: Model, config: EmbeddingConfig, runtime: Run
     deaths = ray.remote(num_cpus=0, label_selector=here)(Deaths).remote()
     return dataset.map_batches(
         Engine,
-        fn_constructor_args=(model, engines.arguments, deaths, start_now),
-        batch_size=block_rows(model, runtime, engines.on_gpu),
+        fn_constructor_args=(model, engines.arguments, deaths, start_now, engines.processes),
+        batch_size=block_rows(model, runtime, on_gpu=bool(engines.gpus_each)),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=engines.count),
-        num_cpus=_CPUS_BESIDE_GPU if engines.on_gpu else 1,
+        num_cpus=engines.cpus_each,
         num_gpus=engines.gpus_each or None,
         runtime_env={"env_vars": engines.environment},
     )
@@ -85,9 +86,12 @@ def _living_nodes() -> set[str]:
 class Engine:
     """One engine; called with blocks of the stream schema."""
 
-    def __init__(self, model: Model, arguments: dict[str, Any], deaths: Any, start_now: bool) -> None:
+    def __init__(
+        self, model: Model, arguments: dict[str, Any], deaths: Any, start_now: bool, processes: int = 1
+    ) -> None:
         self._model = model
         self._arguments = arguments
+        self._processes = processes
         self._deaths = deaths
         self._engine: Any = None
         self._failure: EmbeddingError | None = None
@@ -189,7 +193,10 @@ class Engine:
         if self._engine is not None or self._failure is not None:
             return
         try:
-            self._engine = CoreEncoder(self._model.path, self._arguments)
+            if self._processes > 1:
+                self._engine = ForkedEncoder(self._model.path, self._arguments, self._processes)
+            else:
+                self._engine = CoreEncoder(self._model.path, self._arguments)
         except Exception as error:  # vLLM's failures have no common type
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             self._failure = EmbeddingError(f"the engine cannot start: {reason}; --verbose shows more")
