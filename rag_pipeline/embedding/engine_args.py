@@ -21,7 +21,7 @@ _ENGINES_PER_GPU = ((_SMALL_BYTES, 8), (1600 * 2**20, 4))
 _ENGINE_BYTES = 3 * 2**30  # what an engine needs beside its weights: context, activations, graphs
 _CPUS_BESIDE_GPU = 0.25  # what Ray keeps free for an engine; more would keep cores from those who cut its text
 _CPUS_OF_A_NODE = 1.0  # and for all engines of a node without GPUs: files are parsed on the same cores
-_PROCESSES = 8  # of an engine on CPUs at most, each of which takes some 0.5 GB; see `forked`
+_PROCESSES = 8  # of an engine on CPUs at most, each of which takes some 0.7 GB; see `forked`
 # A layer's results take some 25 MB, which glibc gives back to the kernel each time and takes anew, page by page: 1,000
 # page faults a chunk, dear in a virtual machine. With these it keeps what an engine once had, in one heap.
 _KEEP_MEMORY = {

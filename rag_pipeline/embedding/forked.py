@@ -74,7 +74,10 @@ class ForkedEncoder:
             Exception: What the engine raises, by its name; it keeps none of the prompts and can be asked again.
         """
         with self._turn, self._ended_by_a_death():
-            return self._ask(prompts)
+            answer = self._ask(prompts)
+        if isinstance(answer, Failure):
+            raise answer.as_exception()
+        return answer
 
     def close(self) -> None:
         """Ends the processes."""
@@ -83,15 +86,16 @@ class ForkedEncoder:
         self._host.kill()
         self._host.wait()
 
-    def _ask(self, prompts: list[list[int]]) -> np.ndarray:
+    def _ask(self, prompts: list[list[int]]) -> np.ndarray | Failure:
         waiting = len(prompts)
+        least = min(_PIECE[0], -(-waiting // len(self._connections)))
         idle, busy = list(self._connections), dict[_Wire, int]()
         made: dict[int, np.ndarray] = {}
         failure: Failure | None = None
         while busy or (waiting and not failure):  # all must have answered before the next call
             while idle and waiting and not failure:
                 share = waiting // (2 * len(self._connections))
-                size = min(waiting, max(_PIECE[0], min(_PIECE[-1], share)))
+                size = min(waiting, max(least, min(_PIECE[-1], share)))
                 waiting, connection = waiting - size, idle.pop()
                 connection.send(prompts[waiting : waiting + size])
                 busy[connection] = waiting
@@ -102,9 +106,7 @@ class ForkedEncoder:
                     failure = answer
                 else:
                     made[first] = answer
-        if failure:
-            raise failure.as_exception()
-        return np.concatenate([made[first] for first in sorted(made)])
+        return failure or np.concatenate([made[first] for first in sorted(made)])
 
     @contextlib.contextmanager
     def _ended_by_a_death(self) -> Iterator[None]:
@@ -113,6 +115,9 @@ class ForkedEncoder:
         except (EOFError, OSError) as error:
             self.close()
             raise ChildProcessError("a process of the engine died") from error
+        except BaseException:  # an interrupt: answers that may still come belong to no call
+            self.close()
+            raise
 
 
 @dataclass(frozen=True, slots=True)

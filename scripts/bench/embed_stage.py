@@ -9,8 +9,8 @@ stage         our default: in-process vLLM actors on a Ray Dataset of the stream
 ray-llm       the same seam over ray.data.llm's processor, token ids in
 documented    ray.data.llm's processor as its documentation shows it: text in, batch_size 32
 text, ids     `vllm.LLM.embed` alone, in its default processes, with texts or token ids
-inproc        the stage's engine alone, token ids in, in one process without Ray
-ceiling       as many such processes as the stage has actors, each with its share of the chunks
+inproc        the engine's core alone, token ids in, in one process without Ray
+ceiling       as many such processes as the stage has engines, each with its share of the chunks
 st            sentence-transformers, batch 256
 
 Start-up is not counted: rates of Datasets are from when the last engine began, those of processes from when all are
